@@ -1,0 +1,1 @@
+//! Weights on disk: safetensors, GGUF, atomic checkpoint directories, recipe state.

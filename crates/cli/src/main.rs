@@ -1,0 +1,3 @@
+//! `tune`: the command line.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Config text to checked values: YAML with positions, overrides, interpolation, typed components.

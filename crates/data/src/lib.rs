@@ -1,0 +1,1 @@
+//! Rows to batches: sources, messages, templates, masking, packing, collation, order.

@@ -1,0 +1,1 @@
+//! Loggers, the progress bar, throughput and memory figures.

@@ -1,0 +1,1 @@
+//! Decoder blocks as forward code, one folder a model family.

@@ -1,0 +1,1 @@
+//! One file a recipe, readable from top to bottom.

@@ -1,0 +1,1 @@
+//! Tensors, the contract of every op with its naive reference, and the tape.

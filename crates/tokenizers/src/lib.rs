@@ -1,0 +1,1 @@
+//! Tokenizer files of every kind behind one trait.

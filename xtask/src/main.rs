@@ -1,0 +1,3 @@
+//! Project chores: `cargo xtask check | test | bench | bless`.
+
+fn main() {}
