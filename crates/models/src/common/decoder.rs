@@ -1,0 +1,191 @@
+//! The decoder-only transformer: embedding, blocks, final norm and head.
+//!
+//! Shapes: tokens, labels, positions, doc_start: (B, T) i32; h: (B*T, D); logits: (rows, V) f32.
+
+use std::sync::Arc;
+
+use tensor::{
+    Backend, Cx, DType, Init, ModelLayout, ParamId, ParamSpec, Result, Shape, Tensor, UnitId, UnitKind, UnitSpec, Var,
+};
+
+use super::block::{Block, Pass};
+use super::rope::inverse_frequencies;
+use super::{DecoderConfig, KvCache};
+
+/// A batch on the device.
+#[derive(Debug, Clone)]
+pub struct ModelBatch {
+    /// (B, T) i32: token ids.
+    pub tokens: Tensor,
+    /// (B, T) i32: rotary positions.
+    pub positions: Tensor,
+    /// (B, T) i32: the row index at which each token's document begins.
+    pub doc_start: Tensor,
+}
+
+/// A decoder: its shape, the parameters it wants and the code that runs them. It holds no weights.
+#[derive(Debug)]
+pub struct Decoder {
+    config: Arc<DecoderConfig>,
+    layout: ModelLayout,
+    embedding: ParamId,
+    blocks: Vec<Arc<Block>>,
+    head: Head,
+    inv_freq: Vec<f32>,
+}
+
+/// Parameters of the last unit.
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    unit: UnitId,
+    norm: ParamId,
+    weight: ParamId,
+}
+
+const EMBEDDING_UNIT: UnitId = UnitId(0);
+
+impl Decoder {
+    /// A decoder of the given shape, with Hugging Face's Llama parameter names.
+    pub fn new(config: DecoderConfig) -> crate::Result<Self> {
+        config.validate()?;
+        let mut list = LayoutBuilder::default();
+        let [d, v] = [config.hidden_size, config.vocab_size];
+        let embedding = list.param("model.embed_tokens.weight", &[v, d], "(vocab_size, hidden_size)", Init::Normal);
+        list.unit(UnitKind::Embedding, vec![]);
+        let blocks = (0..config.num_hidden_layers).map(|layer| Arc::new(list.block(layer, &config))).collect();
+        let norm = list.param("model.norm.weight", &[d], "(hidden_size)", Init::Ones);
+        let (weight, borrows) = if config.tie_word_embeddings {
+            (embedding, vec![embedding])
+        } else {
+            (list.param("lm_head.weight", &[v, d], "(vocab_size, hidden_size)", Init::Normal), vec![])
+        };
+        let head = Head { unit: list.unit(UnitKind::Head, borrows), norm, weight };
+        let inv_freq = inverse_frequencies(&config);
+        Ok(Self { config: Arc::new(config), layout: list.layout, embedding, blocks, head, inv_freq })
+    }
+
+    /// Its shape.
+    pub fn config(&self) -> &DecoderConfig {
+        &self.config
+    }
+
+    /// Its parameters and units.
+    pub fn layout(&self) -> &ModelLayout {
+        &self.layout
+    }
+
+    /// The scaled cross entropy of a batch, (1) f32; `labels` (B, T) i32 are aligned with the tokens they are predicted
+    /// at. `scale` must be final: gradients are born with it.
+    pub fn loss(&self, cx: &mut Cx<'_>, batch: &ModelBatch, labels: &Tensor, scale: f32) -> Result<Tensor> {
+        let h = self.hidden(cx, batch, None)?;
+        let (head, config) = (self.head, Arc::clone(&self.config));
+        let labels = labels.reshape([labels.num_elements()])?;
+        let loss = cx.unit(head.unit, &[h], move |cx, inputs| {
+            let x = cx.rms_norm(&inputs[0], head.norm, config.rms_norm_eps as f32)?;
+            cx.head_loss(&x, head.weight, &labels, scale)
+        })?;
+        Ok(loss.tensor().clone())
+    }
+
+    /// The logits of every token of a batch: (B*T, V) f32.
+    pub fn logits(&self, cx: &mut Cx<'_>, batch: &ModelBatch) -> Result<Tensor> {
+        let h = self.hidden(cx, batch, None)?;
+        self.head_logits(cx, h)
+    }
+
+    /// The logits after the last of `tokens` (T) of one sequence, whose earlier tokens are in `cache`: (1, V) f32. The
+    /// tokens join the cache. `Error::Shape` of the ops if they do not fit.
+    pub fn next_logits(&self, cx: &mut Cx<'_>, tokens: &[i32], cache: &mut KvCache) -> Result<Tensor> {
+        let backend = cx.backend();
+        let num_tokens = tokens.len();
+        let positions: Vec<i32> = (cache.len()..cache.len() + num_tokens).map(|p| p as i32).collect();
+        let batch = ModelBatch {
+            tokens: backend.from_i32([1, num_tokens], tokens)?,
+            positions: backend.from_i32([1, num_tokens], &positions)?,
+            doc_start: backend.from_i32([1, num_tokens], &vec![0; num_tokens])?,
+        };
+        let h = self.hidden(cx, &batch, Some(cache))?;
+        cache.advance(num_tokens);
+        let last = h.tensor().rows(num_tokens - 1..num_tokens)?;
+        self.head_logits(cx, Var::constant(last))
+    }
+
+    /// Embedding and blocks: (B*T, D).
+    fn hidden(&self, cx: &mut Cx<'_>, batch: &ModelBatch, cache: Option<&KvCache>) -> Result<Var> {
+        let pass = Arc::new(self.pass(cx.backend(), batch, cache)?);
+        let (tokens, embedding) = (batch.tokens.clone(), self.embedding);
+        let mut h = cx.unit(EMBEDDING_UNIT, &[], move |cx, _| cx.embedding(&tokens, embedding))?;
+        for block in &self.blocks {
+            let (unit, block) = (block.unit, Arc::clone(block));
+            let (config, pass) = (Arc::clone(&self.config), Arc::clone(&pass));
+            h = cx.unit(unit, &[h], move |cx, inputs| block.forward(cx, &inputs[0], &config, &pass))?;
+        }
+        Ok(h)
+    }
+
+    fn head_logits(&self, cx: &mut Cx<'_>, h: Var) -> Result<Tensor> {
+        let (head, config) = (self.head, Arc::clone(&self.config));
+        let logits = cx.unit(head.unit, &[h], move |cx, inputs| {
+            let x = cx.rms_norm(&inputs[0], head.norm, config.rms_norm_eps as f32)?;
+            Ok(Var::constant(cx.logits(&x, head.weight)?))
+        })?;
+        Ok(logits.tensor().clone())
+    }
+
+    fn pass(&self, backend: &dyn Backend, batch: &ModelBatch, cache: Option<&KvCache>) -> Result<Pass> {
+        let (batch_size, tokens) = batch.tokens.shape().rows_cols();
+        let mut inv_freq = backend.alloc(Shape::from([self.inv_freq.len()]), DType::F32)?;
+        let bytes: Vec<u8> = self.inv_freq.iter().flat_map(|f| f.to_ne_bytes()).collect();
+        backend.upload(&mut inv_freq, &bytes)?;
+        let mut rope_table = backend.alloc(Shape::from([batch_size * tokens, self.config.head_dim]), DType::F32)?;
+        backend.rope_table(&mut rope_table, &batch.positions, &inv_freq)?;
+        let doc_start = batch.doc_start.clone();
+        Ok(Pass { batch: batch_size, tokens, rope_table, doc_start, cache: cache.cloned() })
+    }
+}
+
+/// Numbers parameters and units as they are listed.
+#[derive(Default)]
+struct LayoutBuilder {
+    layout: ModelLayout,
+    /// Parameters listed since the last unit.
+    open: Vec<ParamId>,
+}
+
+impl LayoutBuilder {
+    fn param(&mut self, name: impl Into<String>, dims: &[usize], meaning: &'static str, init: Init) -> ParamId {
+        let id = ParamId(self.layout.params.len() as u32);
+        self.layout.params.push(ParamSpec { name: name.into(), shape: Shape::new(dims), meaning, init });
+        self.open.push(id);
+        id
+    }
+
+    /// Closes a unit: it owns the parameters listed since the last one.
+    fn unit(&mut self, kind: UnitKind, borrows: Vec<ParamId>) -> UnitId {
+        let id = UnitId(self.layout.units.len() as u32);
+        self.layout.units.push(UnitSpec { kind, owns: std::mem::take(&mut self.open), borrows });
+        id
+    }
+
+    fn block(&mut self, layer: usize, config: &DecoderConfig) -> Block {
+        let (d, f) = (config.hidden_size, config.intermediate_size);
+        let q = config.num_attention_heads * config.head_dim;
+        let kv = config.num_key_value_heads * config.head_dim;
+        let (q_rows, kv_rows) =
+            ("(num_attention_heads * head_dim, hidden_size)", "(num_key_value_heads * head_dim, hidden_size)");
+        let mut weight = |name: &str, dims: &[usize], meaning, init| {
+            self.param(format!("model.layers.{layer}.{name}.weight"), dims, meaning, init)
+        };
+        let attention_norm = weight("input_layernorm", &[d], "(hidden_size)", Init::Ones);
+        let q_proj = weight("self_attn.q_proj", &[q, d], q_rows, Init::Normal);
+        let k_proj = weight("self_attn.k_proj", &[kv, d], kv_rows, Init::Normal);
+        let v_proj = weight("self_attn.v_proj", &[kv, d], kv_rows, Init::Normal);
+        let o_proj = weight("self_attn.o_proj", &[d, q], "(hidden_size, num_attention_heads * head_dim)", Init::Normal);
+        let mlp_norm = weight("post_attention_layernorm", &[d], "(hidden_size)", Init::Ones);
+        let gate_proj = weight("mlp.gate_proj", &[f, d], "(intermediate_size, hidden_size)", Init::Normal);
+        let up_proj = weight("mlp.up_proj", &[f, d], "(intermediate_size, hidden_size)", Init::Normal);
+        let down_proj = weight("mlp.down_proj", &[d, f], "(hidden_size, intermediate_size)", Init::Normal);
+        let unit = self.unit(UnitKind::Block, vec![]);
+        Block { unit, layer, attention_norm, q_proj, k_proj, v_proj, o_proj, mlp_norm, gate_proj, up_proj, down_proj }
+    }
+}

@@ -1,0 +1,73 @@
+//! The shape of a decoder, in the words of `config.json`.
+
+use crate::{Error, Result};
+
+/// Rotary frequencies stretched for longer contexts, as Llama 3.1 does it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RopeScaling {
+    /// How far long wavelengths are stretched.
+    pub factor: f64,
+    /// Wavelengths over `original_max_position_embeddings / low_freq_factor` are stretched fully.
+    pub low_freq_factor: f64,
+    /// Wavelengths under `original_max_position_embeddings / high_freq_factor` are left alone.
+    pub high_freq_factor: f64,
+    /// Context length of the first training, in tokens.
+    pub original_max_position_embeddings: usize,
+}
+
+/// The shape of a decoder-only transformer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecoderConfig {
+    /// V: rows of the embedding.
+    pub vocab_size: usize,
+    /// D: width of the residual stream.
+    pub hidden_size: usize,
+    /// F: width of the feed-forward layer.
+    pub intermediate_size: usize,
+    /// Number of blocks.
+    pub num_hidden_layers: usize,
+    /// N: query heads.
+    pub num_attention_heads: usize,
+    /// K: key/value heads; divides N.
+    pub num_key_value_heads: usize,
+    /// H: elements of a head, even.
+    pub head_dim: usize,
+    /// Added to the mean square in norms.
+    pub rms_norm_eps: f64,
+    /// Base of the rotary frequencies.
+    pub rope_theta: f64,
+    /// Stretching of the rotary frequencies; `None` = none.
+    pub rope_scaling: Option<RopeScaling>,
+    /// The longest row, in tokens.
+    pub max_position_embeddings: usize,
+    /// Whether the head is the embedding.
+    pub tie_word_embeddings: bool,
+}
+
+impl DecoderConfig {
+    /// `Error::Shape` for a shape that no decoder can have.
+    pub fn validate(&self) -> Result<()> {
+        let wrong = |key, expected: &str, found: usize| Err(Error::Shape { key, expected: expected.to_owned(), found });
+        for (key, value) in [
+            ("vocab_size", self.vocab_size),
+            ("hidden_size", self.hidden_size),
+            ("intermediate_size", self.intermediate_size),
+            ("num_hidden_layers", self.num_hidden_layers),
+            ("num_attention_heads", self.num_attention_heads),
+            ("num_key_value_heads", self.num_key_value_heads),
+            ("max_position_embeddings", self.max_position_embeddings),
+        ] {
+            if value == 0 {
+                return wrong(key, "at least 1", value);
+            }
+        }
+        if !self.num_attention_heads.is_multiple_of(self.num_key_value_heads) {
+            let expected = format!("a divisor of num_attention_heads = {}", self.num_attention_heads);
+            return wrong("num_key_value_heads", &expected, self.num_key_value_heads);
+        }
+        if self.head_dim == 0 || !self.head_dim.is_multiple_of(2) {
+            return wrong("head_dim", "an even number, at least 2", self.head_dim);
+        }
+        Ok(())
+    }
+}

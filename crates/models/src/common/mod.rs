@@ -1,0 +1,11 @@
+//! What model families share.
+
+mod block;
+mod cache;
+mod decoder;
+mod decoder_config;
+mod rope;
+
+pub use cache::KvCache;
+pub use decoder::{Decoder, ModelBatch};
+pub use decoder_config::{DecoderConfig, RopeScaling};

@@ -1,0 +1,80 @@
+//! What can be wrong about a model's shape.
+
+/// Result of model code that looks at shapes and files.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A shape or a `config.json` that no model can be built from.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A number of the shape is impossible.
+    #[error("wrong model shape: expected `{key}` to be {expected}, found {found}")]
+    Shape {
+        /// The key, in the words of `config.json`.
+        key: &'static str,
+        /// What it must be.
+        expected: String,
+        /// What it is.
+        found: usize,
+    },
+    /// A size that nothing gives.
+    #[error("missing key `model.{key}`: neither the builder nor `config.json` gives it")]
+    MissingKey {
+        /// The key, in the builder's words.
+        key: &'static str,
+    },
+    /// The config asks for other shapes than the checkpoint folder holds.
+    #[error("model shapes differ: {by} asks for {key} = {asked}, `config.json` says {found}")]
+    Conflict {
+        /// The key, in the words of `config.json`.
+        key: &'static str,
+        /// What is asked for.
+        asked: String,
+        /// Who asks.
+        by: String,
+        /// What the folder says.
+        found: String,
+    },
+    /// The file is not JSON.
+    #[error("`config.json` is not valid JSON: {reason}")]
+    Json {
+        /// What the parser said.
+        reason: String,
+    },
+    /// A value of the wrong kind.
+    #[error("wrong value for `{key}` in `config.json`: expected {expected}, found {found}")]
+    ConfigKey {
+        /// The key.
+        key: &'static str,
+        /// What it holds.
+        expected: &'static str,
+        /// What is there.
+        found: String,
+    },
+    /// An architecture or option that is not computed here.
+    #[error("`config.json` has {key} = {found}: expected {expected}")]
+    Unsupported {
+        /// The key.
+        key: &'static str,
+        /// What is there.
+        found: String,
+        /// What can be computed.
+        expected: &'static str,
+    },
+}
+
+impl Error {
+    /// One action that helps.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Conflict { key, .. } => Some(format!(
+                "remove `{key}` from the `model` section, name the builder of this folder's model, or use `ferrotune.models.auto`"
+            )),
+            Self::MissingKey { key } => {
+                Some(format!("give `model.{key}`, or a checkpoint folder with a `config.json`"))
+            }
+            Self::Unsupported { .. } => Some("this version trains models of the Llama family".to_owned()),
+            _ => None,
+        }
+    }
+}

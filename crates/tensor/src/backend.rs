@@ -1,0 +1,204 @@
+//! The contract between model code and devices: a short list of coarse ops.
+//!
+//! Rules that hold for every op:
+//! - Outputs come first, as `&mut Tensor`, then what was saved for backward, inputs, weights, numbers.
+//! - All tensors live on the backend's device; shapes and dtypes are checked by the op's `check` function in [`crate::ops`]
+//!   before anything is written. Outputs share no buffer with inputs, unless the op says that it works in place.
+//! - Floating-point tensors of one op have one dtype (f32 or bf16) unless the op says otherwise; sums are taken in f32 and
+//!   rounded once, at the store.
+//! - Activation gradients overwrite unless the op takes `accumulate`; parameter gradients take `accumulate` always.
+//! - Same inputs, same number of threads: same bits.
+
+use crate::ops::adamw::AdamWStep;
+use crate::ops::attention::AttentionDims;
+use crate::ops::head_loss::HeadLossOut;
+use crate::ops::rope::RopeDims;
+use crate::ops::sgd::SgdStep;
+use crate::{DType, Device, Result, Shape, Tensor};
+
+/// Memory of a backend, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// In tensors that are alive.
+    pub live_bytes: usize,
+    /// Kept for reuse.
+    pub cached_bytes: usize,
+    /// The most that was ever live.
+    pub peak_live_bytes: usize,
+}
+
+/// A device that computes. Object-safe; one value a rank, shared by reference.
+pub trait Backend: Send + Sync {
+    /// What it is, for people: `cpu (AVX2, 2 threads)`.
+    fn describe(&self) -> String;
+    /// The device that its tensors live on.
+    fn device(&self) -> Device;
+
+    // Memory.
+
+    /// A tensor with undefined contents.
+    fn alloc(&self, shape: Shape, dtype: DType) -> Result<Tensor>;
+    /// Copies host bytes (native byte order) into `dst`. `Error::Shape` if the lengths differ.
+    fn upload(&self, dst: &mut Tensor, bytes: &[u8]) -> Result<()>;
+    /// Copies `src` into host bytes. `Error::Shape` if the lengths differ.
+    fn download(&self, dst: &mut [u8], src: &Tensor) -> Result<()>;
+    /// `dst = src`, same shape; casts when the dtypes differ (f32 and bf16).
+    fn copy(&self, dst: &mut Tensor, src: &Tensor) -> Result<()>;
+    /// Fills with zeros.
+    fn fill_zero(&self, dst: &mut Tensor) -> Result<()>;
+    /// Gives cached memory back to the system.
+    fn trim(&self);
+    /// Memory in use.
+    fn memory(&self) -> MemoryStats;
+    /// Waits for all work and reports failures that devices tell late.
+    fn flush(&self) -> Result<()>;
+
+    // Linear layers: see `ops::matmul`.
+
+    /// `y = x W^T`: y (M, N), x (M, K), w (N, K). `y` has the dtype of the inputs or is f32.
+    fn matmul_nt(&self, y: &mut Tensor, x: &Tensor, w: &Tensor) -> Result<()>;
+    /// `dx (+)= dy W`: dx (M, K), dy (M, N), w (N, K).
+    fn matmul_nn(&self, dx: &mut Tensor, dy: &Tensor, w: &Tensor, accumulate: bool) -> Result<()>;
+    /// `dw (+)= dy^T x`: dw (N, K), dy (M, N), x (M, K). `dw` has the dtype of the inputs or is f32.
+    fn matmul_tn(&self, dw: &mut Tensor, dy: &Tensor, x: &Tensor, accumulate: bool) -> Result<()>;
+
+    // Blocks of a decoder.
+
+    /// `y[t] = w[tokens[t]]`: y (T, D), tokens (T) i32, w (V, D). See `ops::embedding`.
+    fn embedding_forward(&self, y: &mut Tensor, tokens: &Tensor, w: &Tensor) -> Result<()>;
+    /// `dw[tokens[t]] += dy[t]`, after zeroing `dw` unless `accumulate`. `dw` has the dtype of `dy` or is f32.
+    fn embedding_backward(&self, dw: &mut Tensor, dy: &Tensor, tokens: &Tensor, accumulate: bool) -> Result<()>;
+    /// Root-mean-square norm; keeps `rstd` (N) f32 for backward. See `ops::rms_norm`.
+    fn rms_norm_forward(&self, y: &mut Tensor, rstd: &mut Tensor, x: &Tensor, w: &Tensor, eps: f32) -> Result<()>;
+    /// Backward of the norm. `dx` accumulates if `dx_accumulate`; `dw`, when given with its `accumulate` flag, has the dtype
+    /// of `w` or is f32.
+    fn rms_norm_backward(
+        &self,
+        dx: Option<(&mut Tensor, bool)>,
+        dw: Option<(&mut Tensor, bool)>,
+        dy: &Tensor,
+        x: &Tensor,
+        w: &Tensor,
+        rstd: &Tensor,
+    ) -> Result<()>;
+    /// Cosines and sines of rotary angles: table (T, H) f32, positions (T) i32, inv_freq (H/2) f32. See `ops::rope`.
+    fn rope_table(&self, table: &mut Tensor, positions: &Tensor, inv_freq: &Tensor) -> Result<()>;
+    /// Rotates `x` (T, N*H) in place, by minus the angles if `inverse`.
+    fn rope_in_place(&self, x: &mut Tensor, table: &Tensor, dims: RopeDims, inverse: bool) -> Result<()>;
+    /// Causal attention within documents; keeps the log-sum-exp `lse` (B, N, T) f32. See `ops::attention`.
+    fn attention_forward(
+        &self,
+        o: &mut Tensor,
+        lse: &mut Tensor,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        doc_start: &Tensor,
+        dims: &AttentionDims,
+    ) -> Result<()>;
+    /// Backward of attention; overwrites `dq`, `dk`, `dv`.
+    fn attention_backward(
+        &self,
+        dq: &mut Tensor,
+        dk: &mut Tensor,
+        dv: &mut Tensor,
+        d_o: &Tensor,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        o: &Tensor,
+        lse: &Tensor,
+        doc_start: &Tensor,
+        dims: &AttentionDims,
+    ) -> Result<()>;
+    /// `h = silu(gate) * up`, all (T, F). See `ops::swiglu`.
+    fn swiglu_forward(&self, h: &mut Tensor, gate: &Tensor, up: &Tensor) -> Result<()>;
+    /// Backward of the gated activation; overwrites `dgate` and `dup`.
+    fn swiglu_backward(
+        &self,
+        dgate: &mut Tensor,
+        dup: &mut Tensor,
+        dh: &Tensor,
+        gate: &Tensor,
+        up: &Tensor,
+    ) -> Result<()>;
+    /// Output head and cross entropy in chunks of tokens; see `ops::head_loss`.
+    fn head_loss(&self, out: HeadLossOut<'_>, h: &Tensor, w: &Tensor, labels: &Tensor, scale: f32) -> Result<()>;
+
+    // Elementwise: see `ops::elementwise`.
+
+    /// `y = a + b`, one shape.
+    fn add(&self, y: &mut Tensor, a: &Tensor, b: &Tensor) -> Result<()>;
+    /// `y += x`, one shape; `y` may be f32 with a bf16 `x`.
+    fn add_in_place(&self, y: &mut Tensor, x: &Tensor) -> Result<()>;
+
+    // Optimizers: computed in f32, rounded once. A gradient has the parameter's dtype or is f32.
+
+    /// One AdamW update in place; see `ops::adamw`.
+    fn adamw_step(
+        &self,
+        param: &mut Tensor,
+        exp_avg: &mut Tensor,
+        exp_avg_sq: &mut Tensor,
+        grad: &Tensor,
+        step: &AdamWStep,
+    ) -> Result<()>;
+    /// One SGD update in place; `momentum_buffer` is given when `step.momentum` is not 0; see `ops::sgd`.
+    fn sgd_step(
+        &self,
+        param: &mut Tensor,
+        momentum_buffer: Option<&mut Tensor>,
+        grad: &Tensor,
+        step: &SgdStep,
+    ) -> Result<()>;
+    /// The sum of the squares of all elements, in f64 over f32 partial sums. Waits for the device.
+    fn sum_of_squares(&self, x: &Tensor) -> Result<f64>;
+    /// The one element of an f32 tensor. Waits for the device.
+    fn read_scalar(&self, x: &Tensor) -> Result<f32>;
+}
+
+impl dyn Backend + '_ {
+    /// A tensor of zeros.
+    pub fn zeros(&self, shape: Shape, dtype: DType) -> Result<Tensor> {
+        let mut t = self.alloc(shape, dtype)?;
+        self.fill_zero(&mut t)?;
+        Ok(t)
+    }
+
+    /// An i32 tensor with the given elements.
+    pub fn from_i32(&self, shape: impl Into<Shape>, values: &[i32]) -> Result<Tensor> {
+        let mut t = self.alloc(shape.into(), DType::I32)?;
+        self.upload(&mut t, bytemuck::cast_slice(values))?;
+        Ok(t)
+    }
+
+    /// A tensor of dtype f32 or bf16 with the given elements, rounded to nearest.
+    pub fn from_f32(&self, shape: impl Into<Shape>, dtype: DType, values: &[f32]) -> Result<Tensor> {
+        let mut t = self.alloc(shape.into(), dtype)?;
+        match dtype {
+            DType::Bf16 => {
+                let rounded: Vec<half::bf16> = values.iter().map(|&v| half::bf16::from_f32(v)).collect();
+                self.upload(&mut t, bytemuck::cast_slice(&rounded))?;
+            }
+            _ => self.upload(&mut t, bytemuck::cast_slice(values))?,
+        }
+        Ok(t)
+    }
+
+    /// All elements of an f32 or bf16 tensor as f32.
+    pub fn to_f32(&self, x: &Tensor) -> Result<Vec<f32>> {
+        match x.dtype() {
+            DType::Bf16 => {
+                let mut raw = vec![half::bf16::ZERO; x.num_elements()];
+                self.download(bytemuck::cast_slice_mut(&mut raw), x)?;
+                Ok(raw.into_iter().map(half::bf16::to_f32).collect())
+            }
+            DType::F32 => {
+                let mut values = vec![0.0f32; x.num_elements()];
+                self.download(bytemuck::cast_slice_mut(&mut values), x)?;
+                Ok(values)
+            }
+            found @ DType::I32 => Err(crate::Error::DType { op: "to_f32", name: "x", expected: "fp32 or bf16", found }),
+        }
+    }
+}

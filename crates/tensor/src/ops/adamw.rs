@@ -1,0 +1,62 @@
+//! AdamW: Adam with decoupled weight decay.
+//!
+//! With g = grad_scale * grad, bias corrections c1 = 1 - beta1^step, c2 = 1 - beta2^step:
+//!   p *= 1 - lr * weight_decay
+//!   m  = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g^2
+//!   p -= (lr / c1) * m / (sqrt(v) / sqrt(c2) + eps)
+//!
+//! Shapes:  param, exp_avg (m), exp_avg_sq (v), grad: one shape.
+//! Numbers: param and states have one dtype; grad that or f32; computed in f32, each stored value rounded once. The stored
+//!          moments are rounded after the update used them unrounded.
+//! Errors:  `Error::Shape`, `Error::DType`.
+//! Source:  Loshchilov & Hutter 2019, arXiv:1711.05101; defaults and order of operations as PyTorch's.
+
+use super::{Float, expect_dtype, expect_dtype_or_f32, expect_float, expect_shape};
+use crate::{Result, Tensor};
+
+/// Numbers of one update.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamWStep {
+    /// Learning rate.
+    pub lr: f64,
+    /// Decay of the mean of gradients.
+    pub beta1: f64,
+    /// Decay of the mean of squared gradients.
+    pub beta2: f64,
+    /// Added to the denominator.
+    pub eps: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// Which update this is, from 1.
+    pub step: u64,
+    /// Factor on the gradient, for clipping.
+    pub grad_scale: f32,
+}
+
+/// Checks an update; gives the number of elements.
+pub fn check(param: &Tensor, exp_avg: &Tensor, exp_avg_sq: &Tensor, grad: &Tensor) -> Result<usize> {
+    let op = "adamw_step";
+    let dtype = expect_float(op, "param", param)?;
+    for (name, t) in [("exp_avg", exp_avg), ("exp_avg_sq", exp_avg_sq)] {
+        expect_shape(op, name, t, param.dims())?;
+        expect_dtype(op, name, t, dtype)?;
+    }
+    expect_shape(op, "grad", grad, param.dims())?;
+    expect_dtype_or_f32(op, "grad", grad, dtype)?;
+    Ok(param.num_elements())
+}
+
+/// Reference of one update.
+pub fn adamw_step<T: Float>(param: &mut [T], exp_avg: &mut [T], exp_avg_sq: &mut [T], grad: &[T], step: &AdamWStep) {
+    let AdamWStep { lr, beta1, beta2, eps, weight_decay, step, grad_scale } = *step;
+    let [correction1, correction2] = [beta1, beta2].map(|beta| 1.0 - beta.powf(step as f64));
+    let number = T::from_f64;
+    for i in 0..param.len() {
+        let g = number(f64::from(grad_scale)) * grad[i];
+        let m = number(beta1) * exp_avg[i] + number(1.0 - beta1) * g;
+        let v = number(beta2) * exp_avg_sq[i] + number(1.0 - beta2) * g * g;
+        let denominator = v.sqrt() / number(correction2.sqrt()) + number(eps);
+        param[i] = param[i] * number(1.0 - lr * weight_decay) - number(lr / correction1) * m / denominator;
+        (exp_avg[i], exp_avg_sq[i]) = (m, v);
+    }
+}

@@ -1,0 +1,97 @@
+//! Output head and cross entropy together: loss = scale * sum over unmasked tokens of -log softmax(h w^T)[label].
+//!
+//! Shapes:  h, dh: (T, D); w, dw: (V, D); labels: (T) i32, already aligned with h (the loss never shifts), `IGNORE_INDEX` =
+//!          masked; loss: (1) f32.
+//! Numbers: storage f32 or bf16; logits, softmax and sums in f32. No (T, V) matrix is ever held: masked tokens are dropped
+//!          and the others walked in chunks; with bf16 gradients each chunk's part of dw is rounded once.
+//! Grads:   dlogits = scale * (softmax - onehot(label)); dh is overwritten (rows of masked tokens are zero); dw
+//!          accumulates or overwrites by flag; loss accumulates.
+//! Errors:  `Error::Index` if a label is neither `IGNORE_INDEX` nor in 0..V.
+
+use super::{
+    Float, IGNORE_INDEX, add_scaled, dot, expect_2d, expect_dtype, expect_dtype_or_f32, expect_float, expect_shape,
+};
+use crate::{DType, Error, Result, Tensor};
+
+/// Where a head's results go.
+#[derive(Debug)]
+pub struct HeadLossOut<'a> {
+    /// (1) f32; the scaled loss is added.
+    pub loss: &'a mut Tensor,
+    /// (T, D): gradient of h, overwritten; `None` = not wanted.
+    pub dh: Option<&'a mut Tensor>,
+    /// (V, D) and whether it accumulates; `None` = not wanted (a frozen head). In the dtype of w or f32.
+    pub dw: Option<(&'a mut Tensor, bool)>,
+}
+
+/// Checks a call: (T, D, V).
+pub fn check(out: &HeadLossOut<'_>, h: &Tensor, w: &Tensor, labels: &Tensor) -> Result<(usize, usize, usize)> {
+    let op = "head_loss";
+    let ((num_tokens, dim), (vocab, _)) = (expect_2d(op, "h", h)?, expect_2d(op, "w", w)?);
+    let dtype = expect_float(op, "h", h)?;
+    expect_shape(op, "w", w, &[vocab, dim])?;
+    expect_dtype(op, "w", w, dtype)?;
+    expect_shape(op, "labels", labels, &[num_tokens])?;
+    expect_dtype(op, "labels", labels, DType::I32)?;
+    expect_shape(op, "loss", out.loss, &[1])?;
+    expect_dtype(op, "loss", out.loss, DType::F32)?;
+    if let Some(dh) = &out.dh {
+        expect_shape(op, "dh", dh, &[num_tokens, dim])?;
+        expect_dtype(op, "dh", dh, dtype)?;
+    }
+    if let Some((dw, _)) = &out.dw {
+        expect_shape(op, "dw", dw, &[vocab, dim])?;
+        expect_dtype_or_f32(op, "dw", dw, dtype)?;
+    }
+    Ok((num_tokens, dim, vocab))
+}
+
+/// `Error::Index` unless every label is `IGNORE_INDEX` or in 0..vocab; for backends that see the labels on the host.
+pub fn check_labels(labels: &[i32], vocab: usize) -> Result<()> {
+    match labels.iter().find(|&&l| l != IGNORE_INDEX && (l < 0 || l as usize >= vocab)) {
+        None => Ok(()),
+        Some(&l) => {
+            let what = "label in the vocabulary";
+            Err(Error::Index { op: "head_loss", what, index: i64::from(l), bound: vocab })
+        }
+    }
+}
+
+/// Reference of a call; `dim` is D. The loss is added to `loss`.
+pub fn head_loss<T: Float>(
+    loss: &mut T,
+    mut dh: Option<&mut [T]>,
+    mut dw: Option<(&mut [T], bool)>,
+    h: &[T],
+    w: &[T],
+    labels: &[i32],
+    dim: usize,
+    scale: T,
+) {
+    if let Some(dh) = &mut dh {
+        dh.fill(T::ZERO);
+    }
+    if let Some((dw, false)) = &mut dw {
+        dw.fill(T::ZERO);
+    }
+    for (t, &label) in labels.iter().enumerate() {
+        if label == IGNORE_INDEX {
+            continue;
+        }
+        let h = &h[t * dim..][..dim];
+        let logits: Vec<T> = w.chunks_exact(dim).map(|w| dot(h, w)).collect();
+        let max = logits.iter().copied().fold(T::NEG_INFINITY, T::max);
+        let lse = max + logits.iter().map(|&logit| (logit - max).exp()).sum::<T>().ln();
+        *loss += scale * (lse - logits[label as usize]);
+        for (v, &logit) in logits.iter().enumerate() {
+            let onehot = if v == label as usize { T::ONE } else { T::ZERO };
+            let dlogit = scale * ((logit - lse).exp() - onehot);
+            if let Some(dh) = &mut dh {
+                add_scaled(&mut dh[t * dim..][..dim], dlogit, &w[v * dim..][..dim]);
+            }
+            if let Some((dw, _)) = &mut dw {
+                add_scaled(&mut dw[v * dim..][..dim], dlogit, h);
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Root-mean-square norm: y = round(x * rstd) * w, with rstd = 1 / sqrt(mean(x^2) + eps).
+//!
+//! Shapes:  x, y, dx, dy: (N, D); w, dw: (D); rstd: (N) f32.
+//! Numbers: storage f32 or bf16, sums in f32; x * rstd is rounded to the storage dtype before the product with w, and the
+//!          product is rounded again (the cast order of Hugging Face's Llama norm).
+//! Grads:   dw accumulates or overwrites by flag, dx too.
+//! Errors:  `Error::Shape` if the D of x and w differ.
+//! Source:  Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4.
+
+use super::{Float, dot, expect_2d, expect_dtype, expect_dtype_or_f32, expect_float, expect_shape};
+use crate::{DType, Result, Tensor};
+
+/// Checks the forward pass: (N, D).
+pub fn check_forward(y: &Tensor, rstd: &Tensor, x: &Tensor, w: &Tensor) -> Result<(usize, usize)> {
+    let op = "rms_norm_forward";
+    let (rows, dim) = expect_2d(op, "x", x)?;
+    expect_shape(op, "w", w, &[dim])?;
+    expect_shape(op, "y", y, &[rows, dim])?;
+    expect_shape(op, "rstd", rstd, &[rows])?;
+    let dtype = expect_float(op, "x", x)?;
+    expect_dtype(op, "w", w, dtype)?;
+    expect_dtype(op, "y", y, dtype)?;
+    expect_dtype(op, "rstd", rstd, DType::F32)?;
+    Ok((rows, dim))
+}
+
+/// Checks the backward pass: (N, D).
+pub fn check_backward(
+    dx: Option<&Tensor>,
+    dw: Option<&Tensor>,
+    dy: &Tensor,
+    x: &Tensor,
+    w: &Tensor,
+    rstd: &Tensor,
+) -> Result<(usize, usize)> {
+    let op = "rms_norm_backward";
+    let (rows, dim) = expect_2d(op, "x", x)?;
+    let dtype = expect_float(op, "x", x)?;
+    expect_shape(op, "w", w, &[dim])?;
+    expect_dtype(op, "w", w, dtype)?;
+    expect_shape(op, "dy", dy, &[rows, dim])?;
+    expect_dtype(op, "dy", dy, dtype)?;
+    expect_shape(op, "rstd", rstd, &[rows])?;
+    expect_dtype(op, "rstd", rstd, DType::F32)?;
+    if let Some(dx) = dx {
+        expect_shape(op, "dx", dx, &[rows, dim])?;
+        expect_dtype(op, "dx", dx, dtype)?;
+    }
+    if let Some(dw) = dw {
+        expect_shape(op, "dw", dw, &[dim])?;
+        expect_dtype_or_f32(op, "dw", dw, dtype)?;
+    }
+    Ok((rows, dim))
+}
+
+/// Reference of the forward pass.
+pub fn rms_norm_forward<T: Float>(y: &mut [T], rstd: &mut [T], x: &[T], w: &[T], eps: f64) {
+    let dim = w.len();
+    for (row, rstd) in rstd.iter_mut().enumerate() {
+        let x = &x[row * dim..][..dim];
+        let mean_square = dot(x, x) / T::from_f64(dim as f64);
+        *rstd = T::ONE / (mean_square + T::from_f64(eps)).sqrt();
+        for d in 0..dim {
+            y[row * dim + d] = x[d] * *rstd * w[d];
+        }
+    }
+}
+
+/// Reference of the backward pass. With n = x rstd: dw = sum over rows of dy n, and
+/// dx = rstd (dy w - n mean(dy w n)), where the second part comes from rstd's own dependence on x.
+pub fn rms_norm_backward<T: Float>(
+    dx: Option<(&mut [T], bool)>,
+    dw: Option<(&mut [T], bool)>,
+    dy: &[T],
+    x: &[T],
+    w: &[T],
+    rstd: &[T],
+) {
+    let dim = w.len();
+    let normed = |row: usize, d: usize| x[row * dim + d] * rstd[row];
+    if let Some((dx, accumulate)) = dx {
+        for row in 0..rstd.len() {
+            let dnormed = |d: usize| dy[row * dim + d] * w[d];
+            let mean = (0..dim).map(|d| dnormed(d) * normed(row, d)).sum::<T>() / T::from_f64(dim as f64);
+            for d in 0..dim {
+                let before = if accumulate { dx[row * dim + d] } else { T::ZERO };
+                dx[row * dim + d] = before + rstd[row] * (dnormed(d) - normed(row, d) * mean);
+            }
+        }
+    }
+    if let Some((dw, accumulate)) = dw {
+        for d in 0..dim {
+            let before = if accumulate { dw[d] } else { T::ZERO };
+            dw[d] = before + (0..rstd.len()).map(|row| dy[row * dim + d] * normed(row, d)).sum();
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Stochastic gradient descent with optional momentum.
+//!
+//! With g = grad_scale * grad (negated when `maximize`), plus weight_decay * p:
+//!   no momentum: p -= lr * g
+//!   momentum:    b = g on the first update, else momentum * b + (1 - dampening) * g;
+//!                p -= lr * (g + momentum * b if nesterov, else b)
+//!
+//! Shapes:  param, momentum_buffer (b), grad: one shape.
+//! Numbers: param and buffer have one dtype; grad that or f32; computed in f32, rounded once.
+//! Errors:  `Error::Shape`, `Error::DType`.
+//! Source:  Sutskever et al. 2013; order of operations and defaults as PyTorch's.
+
+use super::{Float, expect_dtype, expect_dtype_or_f32, expect_float, expect_shape};
+use crate::{Result, Tensor};
+
+/// Numbers of one update.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SgdStep {
+    /// Learning rate.
+    pub lr: f64,
+    /// Decay of the momentum buffer; 0 = none.
+    pub momentum: f64,
+    /// Part of the gradient kept out of the buffer.
+    pub dampening: f64,
+    /// Weight decay, added to the gradient.
+    pub weight_decay: f64,
+    /// Nesterov momentum.
+    pub nesterov: bool,
+    /// Climb instead of descend.
+    pub maximize: bool,
+    /// Whether this is the parameter's first update, which starts the buffer.
+    pub first: bool,
+    /// Factor on the gradient, for clipping.
+    pub grad_scale: f32,
+}
+
+/// Checks an update; gives the number of elements.
+pub fn check(param: &Tensor, momentum_buffer: Option<&Tensor>, grad: &Tensor) -> Result<usize> {
+    let op = "sgd_step";
+    let dtype = expect_float(op, "param", param)?;
+    if let Some(buffer) = momentum_buffer {
+        expect_shape(op, "momentum_buffer", buffer, param.dims())?;
+        expect_dtype(op, "momentum_buffer", buffer, dtype)?;
+    }
+    expect_shape(op, "grad", grad, param.dims())?;
+    expect_dtype_or_f32(op, "grad", grad, dtype)?;
+    Ok(param.num_elements())
+}
+
+/// Reference of one update; without a buffer it takes no momentum.
+pub fn sgd_step<T: Float>(param: &mut [T], mut momentum_buffer: Option<&mut [T]>, grad: &[T], step: &SgdStep) {
+    let number = T::from_f64;
+    let sign = if step.maximize { -1.0 } else { 1.0 };
+    for i in 0..param.len() {
+        let g = number(sign * f64::from(step.grad_scale)) * grad[i] + number(step.weight_decay) * param[i];
+        let direction = match &mut momentum_buffer {
+            None => g,
+            Some(buffer) => {
+                let kept = number(step.momentum) * buffer[i] + number(1.0 - step.dampening) * g;
+                buffer[i] = if step.first { g } else { kept };
+                if step.nesterov { g + number(step.momentum) * buffer[i] } else { buffer[i] }
+            }
+        };
+        param[i] -= number(step.lr) * direction;
+    }
+}
