@@ -1,1 +1,43 @@
 //! The fast CPU backend: one file an op, SIMD chosen at run time, a team of threads of its own.
+//!
+//! ```text
+//! backend.rs    the trait's methods, one line each
+//!   <op>.rs     checks of the contract, borrows of the tensors, tasks for the crew
+//!     pack.rs   blocks of tensors as f32, and back          tile.rs    products of blocks in registers
+//!     crew.rs   tasks over workers, outputs split by rows   scratch.rs f32 arrays of each worker
+//!   buffer.rs   memory of tensors with a borrow count       pool.rs    its reuse     region.rs  where it comes from
+//!   team.rs     threads                                     os.rs      cores
+//!   isa.rs      instruction sets                            numbers.rs element types, exp, sums
+//! ```
+//!
+//! The environment variable `FERROTUNE_CPU_ISA` (`portable`, `avx2`, `avx512` or `neon`) overrides the instruction set.
+//!
+//! Numbers: the same inputs and number of threads give the same bits, whichever worker takes which task.
+
+mod adamw;
+mod attention;
+mod backend;
+mod buffer;
+mod crew;
+mod elementwise;
+mod embedding;
+mod error;
+mod head_loss;
+mod isa;
+mod matmul;
+mod numbers;
+mod os;
+mod pack;
+mod pool;
+mod region;
+mod rms_norm;
+mod rope;
+mod scratch;
+mod sgd;
+mod swiglu;
+mod team;
+mod tile;
+
+pub use backend::{CpuBackend, CpuConfig};
+pub use error::Error;
+pub use isa::Isa;

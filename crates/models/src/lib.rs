@@ -11,6 +11,8 @@ pub mod common;
 mod error;
 pub mod facts;
 pub mod llama;
+mod section;
 
 pub use common::{Decoder, DecoderConfig, KvCache, ModelBatch, RopeScaling};
 pub use error::{Error, Result};
+pub use section::{MODELS, ModelSection};

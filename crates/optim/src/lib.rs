@@ -5,11 +5,13 @@
 
 mod adamw;
 mod clip;
+mod components;
 mod schedule;
 mod sgd;
 
 pub use adamw::AdamWConfig;
 pub use clip::clip_factor;
+pub use components::{OPTIMIZERS, SCHEDULES, ScheduleConfig};
 pub use schedule::{CosineConfig, Schedule};
 pub use sgd::SgdConfig;
 

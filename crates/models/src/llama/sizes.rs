@@ -34,12 +34,12 @@ config::component! {
         /// Whether the head is the embedding.
         pub tie_word_embeddings: Option<bool> = None,
         /// `random` starts from N(0, 0.02) and ones instead of reading weights; `null` = read them.
-        pub init: Option<String> = None,
+        pub init: Option<String> [one_of("random")] = None,
     }
 }
 
 /// What a builder says about the model.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Builder {
     /// Vocabulary, layers, heads, key/value heads, hidden size, feed-forward size, longest row; zeros = taken as keys.
     sizes: [usize; 7],

@@ -60,3 +60,37 @@ pub fn adamw_step<T: Float>(param: &mut [T], exp_avg: &mut [T], exp_avg_sq: &mut
         (exp_avg[i], exp_avg_sq[i]) = (m, v);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: AdamWStep =
+        AdamWStep { lr: 0.1, beta1: 0.9, beta2: 0.999, eps: 0.0, weight_decay: 0.0, step: 1, grad_scale: 1.0 };
+
+    #[test]
+    fn the_first_update_moves_by_the_learning_rate_against_the_gradients_sign() {
+        let (mut p, mut m, mut v) = ([1.0, 1.0], [0.0; 2], [0.0; 2]);
+        adamw_step(&mut p, &mut m, &mut v, &[1e-3, -50.0], &STEP);
+        assert!((p[0] - 0.9f64).abs() < 1e-12 && (p[1] - 1.1).abs() < 1e-12, "{p:?}");
+        assert!((m[1] + 5.0).abs() < 1e-12 && (v[1] - 2.5).abs() < 1e-12, "{m:?} {v:?}");
+    }
+
+    #[test]
+    fn weight_decay_shrinks_the_parameter_and_leaves_the_moments() {
+        let (mut p, mut m, mut v) = ([2.0], [0.0], [0.0]);
+        let step = AdamWStep { weight_decay: 0.5, eps: 1e-8, ..STEP };
+        adamw_step(&mut p, &mut m, &mut v, &[0.0], &step);
+        assert_eq!((p, m, v), ([1.9f64], [0.0], [0.0]));
+    }
+
+    #[test]
+    fn the_second_update_by_hand() {
+        // Gradients 1, then 3 given as 6 with grad_scale 1/2. m: 0.1, 0.39; v: 0.001, 0.009999.
+        let (mut p, mut m, mut v) = ([1.0], [0.0], [0.0]);
+        adamw_step(&mut p, &mut m, &mut v, &[1.0], &STEP);
+        adamw_step(&mut p, &mut m, &mut v, &[6.0], &AdamWStep { step: 2, grad_scale: 0.5, eps: 1.0, ..STEP });
+        let expected = 0.9 - 0.1 * (0.39 / 0.19) / ((0.009999f64 / 0.001999).sqrt() + 1.0);
+        assert!((p[0] - expected).abs() < 1e-12, "{p:?} {expected}");
+    }
+}

@@ -186,3 +186,59 @@ pub fn attention_backward<T: Float>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIMS: AttentionDims = AttentionDims {
+        batch: 1,
+        tokens: 4,
+        keys: 4,
+        num_heads: 2,
+        num_kv_heads: 1,
+        head_dim: 1,
+        query_offset: 0,
+        window: None,
+        scale: 1.0,
+        soft_cap: None,
+    };
+
+    /// o for values 1, 2, 4, 8 and queries of 0, which look at all visible keys alike; both heads agree.
+    fn means(doc_start: &[i32], dims: &AttentionDims) -> Vec<f64> {
+        let num_queries = dims.tokens * dims.num_heads;
+        let (mut o, mut lse) = (vec![f64::NAN; num_queries], vec![f64::NAN; num_queries]);
+        let (q, k, v) = (vec![0.0; num_queries], [3.0, -1.0, 2.0, 5.0], [1.0, 2.0, 4.0, 8.0]);
+        attention_forward(&mut o, &mut lse, &q, &k, &v, doc_start, dims);
+        let heads: (Vec<f64>, Vec<f64>) = o.chunks(2).map(|heads| (heads[0], heads[1])).unzip();
+        assert_eq!(heads.0, heads.1);
+        heads.0.iter().map(|o| (o * 1e9).round() / 1e9).collect()
+    }
+
+    #[test]
+    fn visible_keys_are_averaged() {
+        assert_eq!(means(&[0; 4], &DIMS), [1.0, 1.5, 2.333333333, 3.75]);
+        assert_eq!(means(&[0, 0, 2, 2], &DIMS), [1.0, 1.5, 4.0, 6.0]);
+        assert_eq!(means(&[0; 4], &AttentionDims { window: Some(2), ..DIMS }), [1.0, 1.5, 3.0, 6.0]);
+        assert_eq!(means(&[0; 4], &AttentionDims { window: Some(1), ..DIMS }), [1.0, 2.0, 4.0, 8.0]);
+        assert_eq!(means(&[-7, 9, 9, 9], &DIMS), [1.0, 2.0, 4.0, 8.0]);
+        let cached = AttentionDims { tokens: 2, query_offset: 1, ..DIMS };
+        assert_eq!(means(&[0, 2], &cached), [1.5, 4.0]);
+    }
+
+    #[test]
+    fn first_keys_lie_between_document_and_row() {
+        let windowed = AttentionDims { window: Some(3), query_offset: 10, ..DIMS };
+        assert_eq!([0, 1, 11].map(|start| windowed.first_key(2, start)), [10, 10, 11]);
+        assert_eq!([-1, 0, 2, 3].map(|start| DIMS.first_key(2, start)), [0, 0, 2, 2]);
+        assert_eq!(AttentionDims { window: Some(0), ..DIMS }.first_key(2, 0), 2);
+    }
+
+    #[test]
+    fn a_soft_cap_bounds_scores() {
+        let dims = AttentionDims { tokens: 1, keys: 1, num_heads: 1, soft_cap: Some(2.0), scale: 0.5, ..DIMS };
+        let (mut o, mut lse) = ([0.0f64], [0.0]);
+        attention_forward(&mut o, &mut lse, &[100.0], &[100.0], &[3.0], &[0], &dims);
+        assert!((lse[0] - 2.0).abs() < 1e-12 && (o[0] - 3.0).abs() < 1e-12, "{lse:?} {o:?}");
+    }
+}

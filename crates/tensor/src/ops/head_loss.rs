@@ -95,3 +95,18 @@ pub fn head_loss<T: Float>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_logits_cost_the_logarithm_of_the_vocabulary() {
+        let (mut loss, mut dh, mut dw) = (10.0f64, [f64::NAN; 4], [f64::NAN; 8]);
+        let (w, labels) = ([1.0, 0.0, 0.0, 1.0, -1.0, 0.0, 0.0, -1.0], [2, IGNORE_INDEX]);
+        head_loss(&mut loss, Some(&mut dh), Some((&mut dw, false)), &[0.0; 4], &w, &labels, 2, 0.5);
+        assert!((loss - (10.0 + 0.5 * 4.0f64.ln())).abs() < 1e-12, "{loss}");
+        // dlogits = 0.5 * (1/4 - onehot): the rows of w cancel but for the label's.
+        assert_eq!((dh, dw), ([0.5, 0.0, 0.0, 0.0], [0.0; 8]));
+    }
+}

@@ -95,3 +95,16 @@ pub fn rms_norm_backward<T: Float>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_scaled_to_mean_square_one() {
+        let (mut y, mut rstd) = ([0.0f64; 4], [0.0; 2]);
+        rms_norm_forward(&mut y, &mut rstd, &[1.0, 7.0, 0.0, 0.0], &[1.0, 2.0], 1.0 / 16.0);
+        assert!((rstd[0] - (25.0f64 + 1.0 / 16.0).sqrt().recip()).abs() < 1e-15 && rstd[1] == 4.0, "{rstd:?}");
+        assert_eq!(y, [rstd[0], 14.0 * rstd[0], 0.0, 0.0]);
+    }
+}

@@ -72,3 +72,23 @@ pub fn rope_in_place<T: Float>(x: &mut [T], table: &[T], dims: RopeDims, inverse
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quarter_turn_swaps_the_halves() {
+        let quarter = std::f32::consts::FRAC_PI_2;
+        let mut table = [0.0f64; 8];
+        rope_table(&mut table, &[0, 1], &[quarter, 2.0 * quarter]);
+        let dims = RopeDims { num_heads: 1, head_dim: 4 };
+        let mut x = [1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0];
+        rope_in_place(&mut x, &table, dims, false);
+        let rounded = x.map(|v| (v * 1e6f64).round() / 1e6);
+        assert_eq!(rounded, [1.0, 2.0, 3.0, 4.0, -3.0, -2.0, 1.0, -4.0]);
+        rope_in_place(&mut x, &table, dims, true);
+        let back = x.map(|v| (v * 1e6).round() / 1e6);
+        assert_eq!(back, [1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0]);
+    }
+}

@@ -64,3 +64,46 @@ pub fn sgd_step<T: Float>(param: &mut [T], mut momentum_buffer: Option<&mut [T]>
         param[i] -= number(step.lr) * direction;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: SgdStep = SgdStep {
+        lr: 0.5,
+        momentum: 0.0,
+        dampening: 0.0,
+        weight_decay: 0.0,
+        nesterov: false,
+        maximize: false,
+        first: false,
+        grad_scale: 1.0,
+    };
+
+    /// The parameter after two updates by gradients 2 and 4, from 8.
+    fn after_two(step: SgdStep) -> f64 {
+        let (mut p, mut b) = ([8.0], [f64::NAN]);
+        for (first, grad) in [(true, 2.0), (false, 4.0)] {
+            let buffer = (step.momentum != 0.0).then_some(&mut b[..]);
+            sgd_step(&mut p, buffer, &[grad], &SgdStep { first, ..step });
+        }
+        p[0]
+    }
+
+    #[test]
+    fn updates_by_hand() {
+        let momentum = SgdStep { momentum: 0.5, ..STEP };
+        // p: 8 - 1 = 7, 7 - 2 = 5.
+        assert_eq!(after_two(STEP), 5.0);
+        assert_eq!(after_two(SgdStep { maximize: true, ..STEP }), 11.0);
+        assert_eq!(after_two(SgdStep { grad_scale: 2.0, ..STEP }), 2.0);
+        // g: 2 + 0.25 * 8 = 4, p 6; 4 + 0.25 * 6 = 5.5, p 3.25.
+        assert_eq!(after_two(SgdStep { weight_decay: 0.25, ..STEP }), 3.25);
+        // b: 2, p 7; 0.5 * 2 + 4 = 5, p 4.5.
+        assert_eq!(after_two(momentum), 4.5);
+        // b: 2, p 7; 0.5 * 2 + 0.75 * 4 = 4, p 5: dampening spares the first gradient.
+        assert_eq!(after_two(SgdStep { dampening: 0.25, ..momentum }), 5.0);
+        // b: 2, p 8 - 0.5 * (2 + 1) = 6.5; b 5, p 6.5 - 0.5 * (4 + 2.5) = 3.25.
+        assert_eq!(after_two(SgdStep { nesterov: true, ..momentum }), 3.25);
+    }
+}

@@ -1,0 +1,3 @@
+//! One file a verb.
+
+pub(crate) mod run;

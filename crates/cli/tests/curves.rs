@@ -1,0 +1,132 @@
+//! The conformance pack's loss curves, driven through the program.
+
+use std::path::Path;
+
+use super::common::{LoggedStep, parse_log, read_log, succeed, tune};
+
+/// A curve file: how the reference was run, and what it logged.
+struct Curve {
+    name: String,
+    recipe: String,
+    config: String,
+    overrides: Vec<String>,
+    steps: Vec<LoggedStep>,
+}
+
+impl Curve {
+    fn read(path: &Path) -> Self {
+        let text = std::fs::read_to_string(path).expect("readable");
+        let head = |key: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(&format!("# {key}:")));
+            line.unwrap_or_default().trim().to_owned()
+        };
+        Self {
+            name: path.file_stem().expect("named").to_string_lossy().into_owned(),
+            recipe: head("recipe"),
+            config: head("config"),
+            overrides: head("overrides").split_whitespace().map(str::to_owned).collect(),
+            steps: parse_log(&text),
+        }
+    }
+
+    /// Runs it with further overrides and compares every logged value.
+    fn check(&self, conformance: &Path, threads: usize, more: &[&str]) {
+        let out = tempfile::tempdir().expect("a temporary folder");
+        let output_dir = out.path().join("run");
+        let mut command = tune(conformance);
+        command.env("FERROTUNE_NUM_THREADS", threads.to_string());
+        command.args(["run", &self.recipe, "--config", &format!("training/{}", self.config)]);
+        command.args(&self.overrides).args(more).arg(format!("output_dir={}", output_dir.display()));
+        succeed(&mut command);
+        self.compare(&read_log(&output_dir), &format!("{} on {threads} threads {more:?}", self.name));
+        if self.is_bf16() {
+            assert_saved_as_bf16(&output_dir);
+        }
+    }
+
+    fn is_bf16(&self) -> bool {
+        self.overrides.iter().any(|o| o == "dtype=bf16")
+    }
+
+    fn compare(&self, found: &[LoggedStep], what: &str) {
+        assert_eq!(found.len(), self.steps.len(), "{what}: number of steps");
+        for (found, expected) in found.iter().zip(&self.steps) {
+            assert_eq!(found.step, expected.step, "{what}");
+            for (name, wanted) in &expected.values {
+                let value = found.get(name).unwrap_or_else(|| panic!("{what}: step {} logs no {name}", found.step));
+                let bound = match name.as_str() {
+                    "loss" if self.is_bf16() => 2.5e-3,
+                    "loss" => 2e-4,
+                    "lr" => 1e-9 * wanted.abs() + f64::MIN_POSITIVE,
+                    _ => 2e-4 * wanted.abs(),
+                };
+                let error = (value - wanted).abs();
+                assert!(error <= bound, "{what}: step {}: {name} {value}, expected {wanted}", found.step);
+            }
+        }
+    }
+}
+
+/// The weights of the last checkpoint are bfloat16 on disk.
+fn assert_saved_as_bf16(output_dir: &Path) {
+    let bytes = std::fs::read(output_dir.join("epoch_0/model.safetensors")).expect("saved");
+    let file = safetensors::SafeTensors::deserialize(&bytes).expect("well formed");
+    assert!(file.tensors().iter().all(|(_, t)| t.dtype() == safetensors::Dtype::BF16));
+}
+
+fn curves(conformance: &Path) -> Vec<Curve> {
+    let entries = std::fs::read_dir(conformance.join("training/curves")).expect("listed");
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("listed").path()).collect();
+    paths.sort();
+    paths.iter().map(|path| Curve::read(path)).collect()
+}
+
+fn curve(conformance: &Path, name: &str) -> Option<Curve> {
+    curves(conformance).into_iter().find(|curve| curve.name == name)
+}
+
+#[test]
+fn every_curve_of_a_built_recipe_is_the_references() {
+    let Some(conformance) = testing::conformance_dir() else { return };
+    let mut cases = testing::conformance::Cases::new("curves");
+    for curve in curves(&conformance) {
+        if curve.recipe != "full_finetune_single_device" {
+            cases.skipped(&curve.name);
+            continue;
+        }
+        for threads in [1, 2] {
+            curve.check(&conformance, threads, &[]);
+        }
+        cases.ran(&curve.name);
+    }
+    cases.finish();
+}
+
+#[test]
+fn bf16_computes_in_bf16() {
+    let Some(conformance) = testing::conformance_dir() else { return };
+    let (Some(bf16), Some(f32)) = (curve(&conformance, "bf16"), curve(&conformance, "base")) else { return };
+    let out = tempfile::tempdir().expect("a temporary folder");
+    let output_dir = out.path().join("run");
+    let mut command = tune(&conformance);
+    command.args(["run", &bf16.recipe, "--config", &format!("training/{}", bf16.config)]);
+    succeed(command.args(&bf16.overrides).arg(format!("output_dir={}", output_dir.display())));
+    let last = |steps: &[LoggedStep]| steps.last().and_then(|s| s.get("loss")).expect("logged");
+    let difference = (last(&read_log(&output_dir)) - last(&f32.steps)).abs();
+    assert!(difference > 3e-3, "the last loss differs from the f32 curve by {difference} only");
+}
+
+#[test]
+fn a_schedule_reaches_updates_inside_backward() {
+    let Some(conformance) = testing::conformance_dir() else { return };
+    let Some(cosine) = curve(&conformance, "cosine") else { return };
+    cosine.check(&conformance, 2, &["optimizer_in_bwd=True"]);
+}
+
+#[test]
+fn a_wrong_learning_rate_is_noticed() {
+    let Some(conformance) = testing::conformance_dir() else { return };
+    let Some(base) = curve(&conformance, "base") else { return };
+    let wrong = std::panic::catch_unwind(|| base.check(&conformance, 2, &["optimizer.lr=1.1e-3"]));
+    assert!(wrong.is_err(), "a curve with another learning rate passed");
+}

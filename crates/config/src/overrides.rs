@@ -1,0 +1,380 @@
+//! Command-line arguments after the recipe's options: `key=value` sets, `~key` removes.
+//!
+//! - `key` is a dotted path; `files[0]` and `files.0` set an element of a list. Missing sections are made.
+//! - The value is what follows the first `=`, as YAML: `lr=1e-5`, `betas=[0.9, 0.95]`, `column_map={input: prompt}`.
+//!   `None`, exactly, is null. Where the key contains `max_filename` the value is text and keeps its zeros.
+//! - A key that is a component in the file switches the component: `optimizer=torch.optim.SGD` sets
+//!   `optimizer._component_` and keeps the section's other keys.
+//! - All assignments are collected first and merged over the file last: sections key by key, anything else
+//!   as a whole. Removals act on the file only, so `~f f=2` and `f=2 ~f` both leave `f = 2`.
+
+use std::sync::Arc;
+
+use crate::error::{Error, OverrideFault};
+use crate::node::{Key, Map, Node, Value};
+use crate::path::{join_path, split_path};
+use crate::source::Origin;
+use crate::suggest;
+use crate::written::{MAX_DEPTH, Place, parse_document};
+
+/// Parsed arguments, in the order given.
+#[derive(Clone, Debug)]
+pub struct Overrides {
+    list: Vec<Override>,
+}
+
+#[derive(Clone, Debug)]
+struct Override {
+    token: Arc<str>,
+    path: Vec<String>,
+    action: Action,
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Set(Node),
+    Remove,
+}
+
+impl Overrides {
+    /// Parses the arguments; the first that cannot be an override is the error.
+    pub fn parse<S: AsRef<str>>(arguments: &[S]) -> Result<Self, Error> {
+        let mut list = Vec::with_capacity(arguments.len());
+        for (i, argument) in arguments.iter().enumerate() {
+            let next = arguments.get(i + 1).map(AsRef::as_ref);
+            let parsed = parse_argument(argument.as_ref(), next)?;
+            list.push(parsed);
+        }
+        Ok(Self { list })
+    }
+
+    /// The tree with the overrides applied.
+    pub fn apply(&self, root: &Node) -> Result<Node, Error> {
+        let mut root = root.clone();
+        let mut patch = Patch::Section { entries: Vec::new(), by_path: true, origin: Origin::Code };
+        for Override { token, path, action } in &self.list {
+            match action {
+                Action::Remove => remove(&mut root, path, token)?,
+                Action::Set(value) => {
+                    let mut path = path.clone();
+                    if node_at(&root, &path).is_some_and(Node::is_component) {
+                        path.push("_component_".to_owned());
+                    }
+                    patch.set(&path, value.clone(), token)?;
+                }
+            }
+        }
+        let unpatched = root.clone();
+        Merge { file: &unpatched }.merge(&mut root, patch, &mut Vec::new())?;
+        Ok(root)
+    }
+}
+
+fn fault(token: &Arc<str>, fault: OverrideFault) -> Error {
+    Error::Override { fault, token: Arc::clone(token) }
+}
+
+fn parse_argument(argument: &str, next: Option<&str>) -> Result<Override, Error> {
+    let token: Arc<str> = argument.into();
+    if let Some(flag) = argument.strip_prefix("--") {
+        let value = next.filter(|next| !next.contains('=') && !next.starts_with(['-', '~']));
+        let meant = match (flag.contains('='), value) {
+            (true, _) => Some(flag.to_owned()),
+            (false, Some(value)) if !flag.is_empty() => Some(format!("{}={value}", flag.replace('-', "_"))),
+            (false, _) => None,
+        };
+        return Err(fault(&token, OverrideFault::Flag { token: argument.to_owned(), meant }));
+    }
+    if let Some(key) = argument.strip_prefix('~') {
+        if let Some((key, _)) = key.split_once('=') {
+            let meant = format!("~{key}");
+            return Err(fault(&token, OverrideFault::RemoveWithValue { token: argument.to_owned(), meant }));
+        }
+        let path = checked_path(key, &token)?;
+        return Ok(Override { token, path, action: Action::Remove });
+    }
+    let Some((key, text)) = argument.split_once('=') else {
+        // `key = value` arrives as three arguments.
+        let spaced = next.and_then(|next| next.strip_prefix('='));
+        let meant = match spaced {
+            Some("") | None => format!("{argument}=value"),
+            Some(value) => format!("{argument}={value}"),
+        };
+        return Err(fault(&token, OverrideFault::NoValue { token: argument.to_owned(), meant: Some(meant) }));
+    };
+    let path = checked_path(key, &token)?;
+    let value = parse_value(key, text, &token)?;
+    Ok(Override { token, path, action: Action::Set(value) })
+}
+
+fn checked_path(key: &str, token: &Arc<str>) -> Result<Vec<String>, Error> {
+    let path = split_path(key);
+    if path.len() > MAX_DEPTH {
+        return Err(fault(token, OverrideFault::TooDeep { limit: MAX_DEPTH }));
+    }
+    Ok(path)
+}
+
+fn parse_value(key: &str, text: &str, token: &Arc<str>) -> Result<Node, Error> {
+    if text == "None" {
+        return Ok(Node::scalar(Value::Null, text, false, Origin::CommandLine(Arc::clone(token))));
+    }
+    let value = parse_document(text, &Place::Argument(token))?;
+    if key.contains("max_filename")
+        && let Some(raw) = value.raw()
+    {
+        return Ok(Node::scalar(Value::String(raw.to_owned()), raw, true, value.origin().clone()));
+    }
+    Ok(value)
+}
+
+fn node_at<'a>(root: &'a Node, path: &[String]) -> Option<&'a Node> {
+    path.iter().try_fold(root, |node, segment| node.get(segment))
+}
+
+/// Takes a key out of the file's tree, and its section with it when that leaves the section empty.
+fn remove(root: &mut Node, path: &[String], token: &Arc<str>) -> Result<(), Error> {
+    let key = join_path(path);
+    let text = token.to_string();
+    if key.contains("_component_") || node_at(root, path).is_some_and(Node::is_component) {
+        let key = key.strip_suffix("._component_").unwrap_or(&key).to_owned();
+        return Err(fault(token, OverrideFault::RemoveComponent { key, token: text }));
+    }
+    let (last, parents) = path.split_last().expect("a path has a segment");
+    for depth in 0..=parents.len() {
+        let above = node_at(root, &path[..depth]);
+        if above.is_some_and(|node| node.as_list().is_some()) {
+            let key = join_path(&path[..depth]);
+            return Err(fault(token, OverrideFault::RemoveElement { key, token: text }));
+        }
+    }
+    let section = node_at(root, parents).and_then(Node::as_map);
+    if section.is_none_or(|map| map.get(last).is_none()) {
+        let known = section.map(|map| map.keys().map(Key::as_str).collect::<Vec<_>>()).unwrap_or_default();
+        let nearest = suggest::nearest(last, known).map(|name| {
+            let mut path = parents.to_vec();
+            path.push(name.to_owned());
+            join_path(&path)
+        });
+        return Err(fault(token, OverrideFault::RemoveAbsent { key, token: text, nearest }));
+    }
+    remove_at(root, path);
+    Ok(())
+}
+
+/// Removes and tells whether the section is empty afterwards.
+fn remove_at(node: &mut Node, path: &[String]) -> bool {
+    let Value::Map(map) = node.value_mut() else { return false };
+    let emptied = match path {
+        [] => false,
+        [last] => {
+            map.remove(last);
+            true
+        }
+        [first, rest @ ..] => {
+            let emptied = map.get_mut(first).is_some_and(|below| remove_at(below, rest));
+            if emptied {
+                map.remove(first);
+            }
+            emptied
+        }
+    };
+    emptied && map.is_empty()
+}
+
+/// All assignments together, before they meet the file.
+#[derive(Clone, Debug)]
+enum Patch {
+    /// A scalar or a list, which replaces what is there.
+    Value(Node),
+    /// Keys to set inside what is there.
+    Section {
+        entries: Vec<(Key, Patch)>,
+        /// Made by a dotted path (which may index a list), not by a `{…}` value (which may not).
+        by_path: bool,
+        origin: Origin,
+    },
+}
+
+impl Patch {
+    fn from_value(value: Node) -> Self {
+        let origin = value.origin().clone();
+        match value.value() {
+            Value::Map(map) => {
+                let entries = map.iter().map(|(key, node)| (key.clone(), Self::from_value(node.clone()))).collect();
+                Self::Section { entries, by_path: false, origin }
+            }
+            _ => Self::Value(value),
+        }
+    }
+
+    /// Adds one assignment; later ones win, `{…}` values join what is there.
+    fn set(&mut self, path: &[String], value: Node, token: &Arc<str>) -> Result<(), Error> {
+        let Some((first, rest)) = path.split_first() else {
+            self.join(Self::from_value(value));
+            return Ok(());
+        };
+        if let Self::Value(node) = self
+            && let Value::List(items) = node.value_mut()
+        {
+            let Some(index) = index_of(first, items.len()) else {
+                let whole = split_path(token.split('=').next().unwrap_or(""));
+                let above = &whole[..whole.len().saturating_sub(path.len())];
+                return Err(fault(token, index_fault(above, first, items.len(), token)));
+            };
+            let mut element = Self::from_value(items[index].clone());
+            element.set(rest, value, token)?;
+            items[index] = element.build();
+            return Ok(());
+        }
+        let origin = Origin::CommandLine(Arc::clone(token));
+        if let Self::Value(_) = self {
+            *self = Self::Section { entries: Vec::new(), by_path: true, origin: origin.clone() };
+        }
+        let Self::Section { entries, .. } = self else { return Ok(()) };
+        let at = entries.iter().position(|(key, _)| key.as_str() == first);
+        let at = at.unwrap_or_else(|| {
+            let below = Self::Section { entries: Vec::new(), by_path: true, origin };
+            entries.push((Key::text(first.clone()), below));
+            entries.len() - 1
+        });
+        entries[at].1.set(rest, value, token)
+    }
+
+    fn join(&mut self, new: Self) {
+        match (self, new) {
+            (Self::Section { entries, by_path, .. }, Self::Section { entries: new, by_path: new_by_path, .. }) => {
+                *by_path = new_by_path;
+                for (key, patch) in new {
+                    match entries.iter_mut().find(|(known, _)| *known == key) {
+                        Some((_, known)) => known.join(patch),
+                        None => entries.push((key, patch)),
+                    }
+                }
+            }
+            (this, new) => *this = new,
+        }
+    }
+
+    /// The tree this makes where the file has nothing.
+    fn build(self) -> Node {
+        match self {
+            Self::Value(node) => node,
+            Self::Section { entries, origin, .. } => {
+                let mut map = Map::new();
+                for (key, patch) in entries {
+                    let mut node = patch.build();
+                    node.set_key_origin(node.origin().clone());
+                    map.push(key, node);
+                }
+                Node::new(Value::Map(map), origin)
+            }
+        }
+    }
+
+    fn token(&self) -> Arc<str> {
+        let origin = match self {
+            Self::Value(node) => node.origin(),
+            Self::Section { entries, origin, .. } => match (origin, entries.first()) {
+                (Origin::CommandLine(_), _) | (_, None) => origin,
+                (_, Some((_, patch))) => return patch.token(),
+            },
+        };
+        match origin {
+            Origin::CommandLine(token) => Arc::clone(token),
+            Origin::File(_) | Origin::Code => "".into(),
+        }
+    }
+}
+
+fn index_of(segment: &str, len: usize) -> Option<usize> {
+    segment.parse().ok().filter(|&index| index < len)
+}
+
+fn index_fault(path: &[String], segment: &str, len: usize, token: &Arc<str>) -> OverrideFault {
+    OverrideFault::Index { key: join_path(path), token: token.to_string(), index: segment.to_owned(), len }
+}
+
+/// Merging the patch over the file's tree.
+struct Merge<'a> {
+    /// The tree before the merge, for sections that are references to others.
+    file: &'a Node,
+}
+
+impl Merge<'_> {
+    fn merge(&self, node: &mut Node, patch: Patch, path: &mut Vec<String>) -> Result<(), Error> {
+        let token = patch.token();
+        let incompatible = |expected, found| {
+            let key = join_path(path);
+            Err(fault(&token, OverrideFault::Incompatible { key, token: token.to_string(), expected, found }))
+        };
+        match patch {
+            Patch::Value(new) => {
+                if node.as_map().is_some() && new.as_list().is_some() {
+                    return incompatible("a section", "a list");
+                }
+                // Naming the component that is there already switches nothing: it stays the file's.
+                let same = *node == new && path.last().is_some_and(|key| key == "_component_");
+                if !same {
+                    node.replace(new);
+                }
+                Ok(())
+            }
+            Patch::Section { entries, by_path, origin } => {
+                self.follow_reference(node);
+                match node.value_mut() {
+                    Value::Map(map) => self.merge_entries(map, entries, path),
+                    Value::List(items) if by_path => self.merge_elements(items, entries, path, &token),
+                    Value::List(_) => incompatible("a list", "a section"),
+                    _ => {
+                        node.replace(Patch::Section { entries, by_path, origin }.build());
+                        Ok(())
+                    }
+                }
+            }
+        }
+    }
+
+    fn merge_entries(&self, map: &mut Map, entries: Vec<(Key, Patch)>, path: &mut Vec<String>) -> Result<(), Error> {
+        for (key, patch) in entries {
+            if let Some(node) = map.get_mut(key.as_str()) {
+                path.push(key.to_string());
+                self.merge(node, patch, path)?;
+                path.pop();
+            } else {
+                let mut node = patch.build();
+                node.set_key_origin(node.origin().clone());
+                map.push(key, node);
+            }
+        }
+        Ok(())
+    }
+
+    fn merge_elements(
+        &self,
+        items: &mut [Node],
+        entries: Vec<(Key, Patch)>,
+        path: &mut Vec<String>,
+        token: &Arc<str>,
+    ) -> Result<(), Error> {
+        for (key, patch) in entries {
+            let Some(index) = index_of(key.as_str(), items.len()) else {
+                return Err(fault(token, index_fault(path, key.as_str(), items.len(), token)));
+            };
+            path.push(key.to_string());
+            self.merge(&mut items[index], patch, path)?;
+            path.pop();
+        }
+        Ok(())
+    }
+
+    /// `section: ${other}` with `section.key=value` becomes a copy of `other` with that key set.
+    fn follow_reference(&self, node: &mut Node) {
+        let inner = node.as_str().and_then(|text| text.strip_prefix("${")).and_then(|text| text.strip_suffix('}'));
+        if let Some(target) = inner.and_then(|path| self.file.at(path))
+            && target.as_map().is_some()
+        {
+            node.replace(target.clone());
+        }
+    }
+}

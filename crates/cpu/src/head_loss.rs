@@ -1,0 +1,357 @@
+//! Output head and cross entropy in chunks of tokens.
+//!
+//! Logits are held transposed, (V, C) for a chunk of C unmasked tokens, so that the weight is read where it lies in all three
+//! products and statistics of tokens are taken lane by lane:
+//!
+//! ```text
+//! logits = w h^T   blocks of vocabulary rows: the block's largest logit and sum of exponentials, for each token
+//! lse, loss        over blocks, in order
+//! dlogits          = scale (e^(logit - lse) - onehot), made block by block
+//! dw (+)= dlogits h          dh = sum over workers' shares of the vocabulary of dlogits^T w
+//! ```
+//!
+//! Numbers: logits, softmax, dlogits and sums in f32. With bf16 gradients each chunk's part of dw is rounded once.
+
+use std::ops::Range;
+use std::sync::PoisonError;
+
+use tensor::ops::IGNORE_INDEX;
+use tensor::ops::head_loss::{HeadLossOut, check, check_labels};
+use tensor::{Result, Tensor};
+
+use crate::CpuBackend;
+use crate::buffer::{Read, Temp, Write};
+use crate::crew::{Disjoint, Rows};
+use crate::isa::{Isa, per_isa};
+use crate::numbers::{Element, exp, with_element};
+use crate::pack::{panels_of_columns, store, widen, widen_rows};
+use crate::scratch::Scratch;
+use crate::tile::{Lhs, MR, NR, Rhs, multiply};
+
+/// Bytes of the logits of a chunk, at most (but a chunk has at least NR tokens).
+const LOGITS_BYTES: usize = 16 << 20;
+/// Tokens of a chunk at most: their f32 rows stay in the second cache beside a block of the weight.
+const MAX_TOKENS: usize = 8 * NR;
+/// Vocabulary rows of a block.
+const BLOCK: usize = 16 * MR;
+/// Terms of a block of a sum over the model's dimension.
+const TERMS: usize = 640;
+/// Rows of statistics that a block leaves: largest logit, sum of exponentials, logit of the label.
+const STATISTICS: usize = 3;
+
+/// Loss of the head's tokens, and gradients where wanted.
+pub(crate) fn head_loss(
+    backend: &CpuBackend,
+    out: HeadLossOut<'_>,
+    h: &Tensor,
+    w: &Tensor,
+    labels: &Tensor,
+    scale: f32,
+) -> Result<()> {
+    let (_, dim, vocab) = check(&out, h, w, labels)?;
+    let HeadLossOut { loss, mut dh, mut dw } = out;
+    let labels = Read::<i32>::of(labels)?;
+    check_labels(&labels, vocab)?;
+    let dw_dtype = dw.as_ref().map_or(w.dtype(), |(dw, _)| dw.dtype());
+    with_element!(w.dtype(), T => with_element!(dw_dtype, G => {
+        let (h, w) = (Read::<T>::of(h)?, Read::<T>::of(w)?);
+        let mut loss = Write::<f32>::of(loss)?;
+        let mut dh = dh.as_mut().map(|dh| Write::<T>::of(dh)).transpose()?;
+        let dw_accumulate = dw.as_ref().is_some_and(|(_, accumulate)| *accumulate);
+        let mut dw = dw.as_mut().map(|(dw, _)| Write::<G>::of(dw)).transpose()?;
+        let mut tokens = backend.order.lock().unwrap_or_else(PoisonError::into_inner);
+        tokens.clear();
+        tokens.extend((0..labels.len() as u32).filter(|&t| labels[t as usize] != IGNORE_INDEX));
+        if let Some(dh) = &mut dh {
+            let len = dh.len();
+            backend.crew.run_elements(len, Rows::new(dh, 1), |_, dh| dh.fill(T::ZERO));
+        }
+        if let (Some(dw), true) = (&mut dw, tokens.is_empty() && !dw_accumulate) {
+            let len = dw.len();
+            backend.crew.run_elements(len, Rows::new(dw, 1), |_, dw| dw.fill(G::ZERO));
+        }
+        let head = Head { isa: backend.isa, dim, vocab, h: &h, w: &w, labels: &labels, scale };
+        let mut total = 0.0;
+        for (index, tokens) in tokens.chunks(chunk_len(tokens.len(), vocab)).enumerate() {
+            let dw_accumulate = dw_accumulate || index > 0;
+            total += head.chunk(backend, tokens, dh.as_deref_mut(), dw.as_deref_mut(), dw_accumulate)?;
+        }
+        loss[0] += (f64::from(scale) * total) as f32;
+        Ok(())
+    }))
+}
+
+/// Tokens of a chunk: as many as [`LOGITS_BYTES`] hold, spread evenly over chunks, in whole panels.
+fn chunk_len(num_tokens: usize, vocab: usize) -> usize {
+    let most = (LOGITS_BYTES / size_of::<f32>() / vocab.max(1) / NR * NR).clamp(NR, MAX_TOKENS);
+    let num_chunks = num_tokens.div_ceil(most).max(1);
+    num_tokens.div_ceil(num_chunks).next_multiple_of(NR).max(NR)
+}
+
+struct Head<'a, T> {
+    isa: Isa,
+    dim: usize,
+    vocab: usize,
+    h: &'a [T],
+    w: &'a [T],
+    labels: &'a [i32],
+    scale: f32,
+}
+
+/// A chunk's tokens, in f32: rows filled up to whole panels, and the transpose in panels.
+struct Chunk<'a> {
+    tokens: &'a [u32],
+    /// Tokens, filled up to whole panels.
+    width: usize,
+    rows: &'a [f32],
+    panels: &'a [f32],
+}
+
+impl<T: Element> Head<'_, T> {
+    /// One chunk: the sum of its tokens' losses, unscaled; gradients are added where wanted.
+    fn chunk<G: Element>(
+        &self,
+        backend: &CpuBackend,
+        tokens: &[u32],
+        dh: Option<&mut [T]>,
+        dw: Option<&mut [G]>,
+        dw_accumulate: bool,
+    ) -> Result<f64> {
+        let width = tokens.len().next_multiple_of(NR);
+        let row_len = self.dim.next_multiple_of(NR);
+        let (mut rows, mut panels) =
+            (Temp::new(&backend.pool, width * row_len)?, Temp::new(&backend.pool, width * self.dim)?);
+        self.gather(tokens, &mut rows, row_len, &mut panels);
+        let chunk = Chunk { tokens, width, rows: &rows, panels: &panels };
+
+        let num_blocks = self.vocab.div_ceil(BLOCK);
+        let want_grad = dh.is_some() || dw.is_some();
+        let mut logits = Temp::new(&backend.pool, if want_grad { self.vocab * width } else { 0 })?;
+        let mut statistics = Temp::new(&backend.pool, num_blocks * STATISTICS * width)?;
+        let kept = want_grad.then(|| Rows::new(&mut logits, BLOCK * width));
+        let outputs = (kept, Rows::new(&mut statistics, STATISTICS * width));
+        backend.crew.run_rows(num_blocks, 1, outputs, |block, (logits, statistics), scratch| {
+            self.logits_of_block(&chunk, self.vocab_rows(block.start), logits, statistics, scratch);
+        });
+        let mut lse = Temp::new(&backend.pool, width)?;
+        let loss = combine(self.isa, &mut lse, &mut statistics, tokens.len());
+        if want_grad {
+            self.gradients(backend, &chunk, &logits, &lse, dh, dw, dw_accumulate)?;
+        }
+        Ok(loss)
+    }
+
+    fn vocab_rows(&self, block: usize) -> Range<usize> {
+        block * BLOCK..((block + 1) * BLOCK).min(self.vocab)
+    }
+
+    /// Brings the tokens' rows of h into f32, twice.
+    fn gather(&self, tokens: &[u32], rows: &mut [f32], row_len: usize, panels: &mut [f32]) {
+        rows.fill(0.0);
+        for (&t, row) in tokens.iter().zip(rows.chunks_exact_mut(row_len.max(1))) {
+            widen(self.isa, row, &self.h[t as usize * self.dim..][..self.dim]);
+        }
+        panels_of_columns(self.isa, panels, rows, row_len, (self.dim, tokens.len()));
+    }
+
+    /// Logits of a block of the vocabulary and what the softmax needs of them.
+    fn logits_of_block(
+        &self,
+        chunk: &Chunk<'_>,
+        rows: Range<usize>,
+        logits: Option<&mut [f32]>,
+        statistics: &mut [f32],
+        scratch: &mut Scratch,
+    ) {
+        let (isa, dim, width) = (self.isa, self.dim, chunk.width);
+        let [wide, own] = scratch.arrays([BLOCK * dim, BLOCK * width]);
+        let logits = logits.unwrap_or(own);
+        let w = &self.w[rows.start * dim..rows.end * dim];
+        let w = T::as_f32(w).unwrap_or_else(|| {
+            widen(isa, wide, w);
+            &*wide
+        });
+        let num_sums = dim.div_ceil(TERMS).max(1);
+        let terms = dim.div_ceil(num_sums);
+        for sum in 0..num_sums {
+            let (first, end) = (sum * terms, ((sum + 1) * terms).min(dim));
+            let a = Lhs::rows(&w[first.min(w.len())..], dim);
+            let b = Rhs { data: &chunk.panels[first * NR..], panel_stride: dim * NR, row_stride: NR };
+            multiply(isa, (rows.len(), width, end - first), a, b, logits, width, sum > 0);
+        }
+        let logits = &logits[..rows.len() * width];
+        let (max, rest) = statistics.split_at_mut(width);
+        let (total, of_label) = rest.split_at_mut(width);
+        block_statistics(isa, max, total, logits);
+        for (column, &t) in chunk.tokens.iter().enumerate() {
+            let label = self.labels[t as usize] as usize;
+            of_label[column] = if rows.contains(&label) { logits[(label - rows.start) * width + column] } else { 0.0 };
+        }
+    }
+
+    fn gradients<G: Element>(
+        &self,
+        backend: &CpuBackend,
+        chunk: &Chunk<'_>,
+        logits: &[f32],
+        lse: &[f32],
+        dh: Option<&mut [T]>,
+        dw: Option<&mut [G]>,
+        dw_accumulate: bool,
+    ) -> Result<()> {
+        let (isa, dim, width) = (self.isa, self.dim, chunk.width);
+        let row_len = dim.next_multiple_of(NR);
+        let num_blocks = self.vocab.div_ceil(BLOCK);
+        // Each share of the vocabulary sums its own dh, and shares are added in order.
+        let num_shares = backend.crew.num_threads().min(num_blocks).max(1);
+        let share_len = width * row_len;
+        let mut shares = Temp::new(&backend.pool, if dh.is_some() { num_shares * share_len } else { 0 })?;
+        let dw = dw.map(Disjoint::new);
+        let outputs = dh.is_some().then(|| Rows::new(&mut shares, share_len));
+        backend.crew.run_rows(num_shares, 1, outputs, |share, mut dh, scratch| {
+            let blocks = share.start * num_blocks / num_shares..share.end * num_blocks / num_shares;
+            if let Some(dh) = &mut dh {
+                dh.fill(0.0);
+            }
+            for block in blocks {
+                let rows = self.vocab_rows(block);
+                let [dlogits, wide, dw_rows] = scratch.arrays([BLOCK * width, BLOCK * row_len, 2 * MR * row_len]);
+                let dlogits = &mut dlogits[..rows.len() * width];
+                self.dlogits_of_block(chunk, rows.clone(), logits, lse, dlogits);
+                if let Some(dw) = &dw {
+                    for first in (0..rows.len()).step_by(2 * MR) {
+                        let num_rows = (2 * MR).min(rows.len() - first);
+                        let a = Lhs::rows(&dlogits[first * width..], width);
+                        let terms = chunk.tokens.len();
+                        let b = Rhs::rows(chunk.rows, row_len);
+                        multiply(isa, (num_rows, row_len, terms), a, b, dw_rows, row_len, false);
+                        for i in 0..num_rows {
+                            let at = (rows.start + first + i) * dim;
+                            // SAFETY: shares differ in rows of the vocabulary.
+                            #[expect(unsafe_code, reason = "rows of dw belong to one share each")]
+                            let dw = unsafe { dw.slice(at..at + dim) };
+                            store(isa, dw, &dw_rows[i * row_len..][..dim], dw_accumulate);
+                        }
+                    }
+                }
+                if let Some(dh) = &mut dh {
+                    let w = &self.w[rows.start * dim..rows.end * dim];
+                    let w = match T::as_f32(w) {
+                        Some(w) if row_len == dim => w,
+                        _ => {
+                            widen_rows(isa, wide, row_len, w, dim, (rows.len(), dim), 1.0);
+                            &*wide
+                        }
+                    };
+                    let a = Lhs::transposed(dlogits, width);
+                    multiply(
+                        isa,
+                        (chunk.tokens.len(), row_len, rows.len()),
+                        a,
+                        Rhs::rows(w, row_len),
+                        dh,
+                        row_len,
+                        true,
+                    );
+                }
+            }
+        });
+        if let Some(dh) = dh {
+            let mut sum = Temp::new(&backend.pool, row_len)?;
+            for (row, &t) in chunk.tokens.iter().enumerate() {
+                sum.fill(0.0);
+                for share in 0..num_shares {
+                    store(isa, &mut sum, &shares[share * share_len + row * row_len..][..row_len], true);
+                }
+                store(isa, &mut dh[t as usize * dim..][..dim], &sum[..dim], false);
+            }
+        }
+        Ok(())
+    }
+
+    fn dlogits_of_block(
+        &self,
+        chunk: &Chunk<'_>,
+        rows: Range<usize>,
+        logits: &[f32],
+        lse: &[f32],
+        dlogits: &mut [f32],
+    ) {
+        let width = chunk.width;
+        softmax_rows(self.isa, dlogits, &logits[rows.start * width..rows.end * width], lse, self.scale);
+        for (column, &t) in chunk.tokens.iter().enumerate() {
+            let label = self.labels[t as usize] as usize;
+            if rows.contains(&label) {
+                dlogits[(label - rows.start) * width + column] -= self.scale;
+            }
+        }
+    }
+}
+
+per_isa! {
+    /// For each column the largest of a block's logits, and the sum of exponentials relative to it.
+    fn block_statistics<const FMA: bool>(max: &mut [f32], total: &mut [f32], logits: &[f32]) {
+        let width = max.len();
+        max.fill(f32::NEG_INFINITY);
+        total.fill(0.0);
+        for row in logits.chunks_exact(width) {
+            for (max, &logit) in max.iter_mut().zip(row) {
+                *max = if logit > *max { logit } else { *max };
+            }
+        }
+        for row in logits.chunks_exact(width) {
+            for ((total, max), logit) in total.iter_mut().zip(&*max).zip(row) {
+                *total += exp::<FMA>(logit - max);
+            }
+        }
+    }
+}
+
+per_isa! {
+    /// Log-sum-exps of all tokens out of the blocks' statistics; gives the sum of `lse - logit of the label` over the first
+    /// `num_tokens`.
+    fn combine<const FMA: bool>(lse: &mut [f32], statistics: &mut [f32], num_tokens: usize) -> f64 {
+        let width = lse.len();
+        lse.fill(f32::NEG_INFINITY);
+        for block in statistics.chunks_exact(STATISTICS * width) {
+            for (max, &of_block) in lse.iter_mut().zip(block) {
+                *max = if of_block > *max { of_block } else { *max };
+            }
+        }
+        let (sums, rest) = statistics.split_at_mut(STATISTICS * width);
+        let (max, sums) = sums.split_at_mut(width);
+        let (total, of_label) = sums.split_at_mut(width);
+        for ((total, max), lse) in total.iter_mut().zip(&*max).zip(&*lse) {
+            *total *= exp::<FMA>(max - lse);
+        }
+        for block in rest.chunks_exact(STATISTICS * width) {
+            let (max, block) = block.split_at(width);
+            for (i, total) in total.iter_mut().enumerate() {
+                *total += block[i] * exp::<FMA>(max[i] - lse[i]);
+                of_label[i] += block[width + i];
+            }
+        }
+        let mut loss = 0.0;
+        for (i, lse) in lse.iter_mut().enumerate() {
+            // f64 keeps the difference of two large numbers sharp.
+            let exact = f64::from(*lse) + f64::from(total[i]).ln();
+            if i < num_tokens {
+                loss += exact - f64::from(of_label[i]);
+            }
+            *lse = exact as f32;
+        }
+        loss
+    }
+}
+
+per_isa! {
+    /// `out = scale e^(logit - lse)`, with one `lse` a column.
+    fn softmax_rows<const FMA: bool>(out: &mut [f32], logits: &[f32], lse: &[f32], scale: f32) {
+        let width = lse.len();
+        for (out, logits) in out.chunks_exact_mut(width).zip(logits.chunks_exact(width)) {
+            for ((out, logit), lse) in out.iter_mut().zip(logits).zip(lse) {
+                *out = scale * exp::<FMA>(logit - lse);
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! A caching pool of memory regions: what tensors give back is kept for the next tensors.
+//!
+//! Sizes are rounded up to eighths of powers of two, so that tensors of similar sizes share regions and a region wastes at
+//! most an eighth. What is kept for reuse never exceeds the most that was ever live at once; beyond that the regions given
+//! back longest ago return to the system.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tensor::MemoryStats;
+
+use crate::region::Region;
+
+/// The smallest region.
+const MIN_BYTES: usize = 64;
+
+/// The size of the region that `len_bytes` are put into; `None` if there is no such size.
+fn size_class(len_bytes: usize) -> Option<usize> {
+    let len_bytes = len_bytes.max(MIN_BYTES);
+    let power = len_bytes.checked_next_power_of_two()?;
+    // For 2^(p-1) < len <= 2^p the steps are 2^(p-1) / 8.
+    Some(len_bytes.next_multiple_of(power / 16))
+}
+
+/// A region kept for reuse, and when it was given back.
+struct Free {
+    region: Region,
+    since: u64,
+}
+
+#[derive(Default)]
+struct State {
+    free: BTreeMap<usize, Vec<Free>>,
+    stats: MemoryStats,
+    clock: u64,
+}
+
+impl State {
+    /// A kept region of `class`, or one at most a quarter larger.
+    fn take(&mut self, class: usize) -> Option<Region> {
+        let (&found, list) = self.free.range_mut(class..=class + class / 4).next()?;
+        let region = list.pop().expect("a list without regions is removed").region;
+        if list.is_empty() {
+            self.free.remove(&found);
+        }
+        self.stats.cached_bytes -= found;
+        Some(region)
+    }
+
+    fn count_live(&mut self, len_bytes: usize) {
+        self.stats.live_bytes += len_bytes;
+        self.stats.peak_live_bytes = self.stats.peak_live_bytes.max(self.stats.live_bytes);
+    }
+
+    /// Removes the region that was given back longest ago.
+    fn evict(&mut self) -> Option<Region> {
+        // In each list the oldest comes first.
+        let (&class, _) = self.free.iter().min_by_key(|(_, list)| list[0].since)?;
+        let list = self.free.get_mut(&class)?;
+        let oldest = list.remove(0);
+        if list.is_empty() {
+            self.free.remove(&class);
+        }
+        self.stats.cached_bytes -= class;
+        Some(oldest.region)
+    }
+}
+
+/// A shared pool of regions.
+#[derive(Clone, Default)]
+pub(crate) struct Pool(Arc<Mutex<State>>);
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Pool").field(&self.stats()).finish()
+    }
+}
+
+impl Pool {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code that runs under the lock can leave the state half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A region of at least `len_bytes`, with any contents; `None` if the system has no memory left.
+    pub(crate) fn take(&self, len_bytes: usize) -> Option<Region> {
+        let class = size_class(len_bytes)?;
+        let kept = self.state().take(class);
+        let region = match kept {
+            Some(mut region) => {
+                poison(&mut region);
+                region
+            }
+            None => match Region::new(class) {
+                Some(region) => region,
+                None => {
+                    self.trim();
+                    Region::new(class)?
+                }
+            },
+        };
+        self.state().count_live(region.len_bytes());
+        Some(region)
+    }
+
+    /// Takes a region back.
+    pub(crate) fn give_back(&self, region: Region) {
+        let mut evicted = Vec::new();
+        let mut state = self.state();
+        let len_bytes = region.len_bytes();
+        let since = state.clock;
+        state.clock += 1;
+        state.stats.live_bytes -= len_bytes;
+        state.stats.cached_bytes += len_bytes;
+        state.free.entry(len_bytes).or_default().push(Free { region, since });
+        while state.stats.cached_bytes > state.stats.peak_live_bytes {
+            let Some(region) = state.evict() else { break };
+            evicted.push(region);
+        }
+        // Returning memory to the system is slow; others need not wait for it.
+        drop(state);
+        drop(evicted);
+    }
+
+    /// Gives everything that is kept for reuse back to the system.
+    pub(crate) fn trim(&self) {
+        let mut state = self.state();
+        let kept = std::mem::take(&mut state.free);
+        state.stats.cached_bytes = 0;
+        drop(state);
+        drop(kept);
+    }
+
+    /// Bytes in use and kept, in whole regions.
+    pub(crate) fn stats(&self) -> MemoryStats {
+        self.state().stats
+    }
+}
+
+/// In debug builds, makes reused memory NaN, so that reading what was never written shows.
+fn poison(region: &mut Region) {
+    if cfg!(debug_assertions) {
+        region.bytes_mut().fill(0xff);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn address(region: &Region) -> usize {
+        region.start().as_ptr() as usize
+    }
+
+    #[test]
+    fn sizes_are_eighths_of_powers_of_two() {
+        for (len_bytes, class) in [(0, 64), (1, 64), (64, 64), (65, 72), (1000, 1024), (1025, 1152), (1153, 1280)] {
+            assert_eq!(size_class(len_bytes), Some(class), "{len_bytes}");
+        }
+        assert_eq!(size_class(usize::MAX), None);
+    }
+
+    #[test]
+    fn a_region_given_back_is_used_again() {
+        let pool = Pool::default();
+        let first = pool.take(1000).unwrap();
+        let at = address(&first);
+        pool.give_back(first);
+        assert_eq!(pool.stats(), MemoryStats { live_bytes: 0, cached_bytes: 1024, peak_live_bytes: 1024 });
+        let again = pool.take(900).unwrap();
+        assert_eq!(address(&again), at);
+        assert_eq!(pool.stats(), MemoryStats { live_bytes: 1024, cached_bytes: 0, peak_live_bytes: 1024 });
+        pool.give_back(again);
+        pool.trim();
+        assert_eq!(pool.stats(), MemoryStats { live_bytes: 0, cached_bytes: 0, peak_live_bytes: 1024 });
+    }
+
+    #[test]
+    fn much_larger_regions_are_not_spent_on_small_tensors() {
+        let pool = Pool::default();
+        let large = pool.take(1 << 16).unwrap();
+        pool.give_back(large);
+        let small = pool.take(1 << 10).unwrap();
+        assert_eq!(small.len_bytes(), 1 << 10);
+        pool.give_back(small);
+    }
+
+    #[test]
+    fn regions_given_back_longest_ago_leave_first() {
+        let pool = Pool::default();
+        for len_bytes in [1024, 2048, 4096] {
+            let region = pool.take(len_bytes).unwrap();
+            pool.give_back(region);
+        }
+        assert_eq!(pool.stats().cached_bytes, 4096);
+        assert_eq!(pool.take(4096).unwrap().len_bytes(), 4096);
+        assert_eq!(pool.stats().cached_bytes, 0);
+    }
+
+    proptest! {
+        #[test]
+        fn classes_fit_and_waste_at_most_an_eighth(len_bytes in 64usize..1 << 40) {
+            let class = size_class(len_bytes).unwrap();
+            prop_assert!(class >= len_bytes);
+            prop_assert!(class - len_bytes <= len_bytes / 8);
+            prop_assert_eq!(size_class(class), Some(class));
+        }
+
+        #[test]
+        fn memory_stays_within_twice_the_live_peak(steps in prop::collection::vec((1usize..100_000, any::<bool>()), 1..200)) {
+            let pool = Pool::default();
+            let (mut held, mut live, mut peak) = (Vec::new(), 0, 0);
+            for (len_bytes, give_back) in steps {
+                if give_back && !held.is_empty() {
+                    let region: Region = held.remove(len_bytes % held.len());
+                    live -= region.len_bytes();
+                    pool.give_back(region);
+                } else {
+                    let region = pool.take(len_bytes).unwrap();
+                    prop_assert!(region.len_bytes() >= len_bytes);
+                    live += region.len_bytes();
+                    held.push(region);
+                }
+                peak = peak.max(live);
+                let stats = pool.stats();
+                prop_assert_eq!((stats.live_bytes, stats.peak_live_bytes), (live, peak));
+                prop_assert!(stats.cached_bytes <= peak);
+            }
+            for region in held {
+                pool.give_back(region);
+            }
+            prop_assert_eq!(pool.stats().live_bytes, 0);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Memory taken from the system: aligned, initialised, given back on drop.
+//!
+//! Small regions come from the allocator, large ones from the kernel in whole huge pages where the system has them, so that
+//! passes over big tensors miss the address cache less.
+#![expect(unsafe_code, reason = "owns raw memory")]
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+/// Alignment of every region: a cache line, and the widest vector.
+pub(crate) const ALIGN: usize = 64;
+
+/// From this size on regions are mapped.
+#[cfg(unix)]
+const MAP_FROM_BYTES: usize = 1 << 20;
+
+/// The size of a huge page on the systems that have them.
+#[cfg(unix)]
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+#[derive(Debug)]
+enum Source {
+    Allocator(Layout),
+    #[cfg(unix)]
+    Mapped {
+        base: NonNull<libc::c_void>,
+        len_bytes: usize,
+    },
+}
+
+/// A run of initialised bytes, zero at first.
+#[derive(Debug)]
+pub(crate) struct Region {
+    start: NonNull<u8>,
+    len_bytes: usize,
+    source: Source,
+}
+
+// SAFETY: a region owns its memory, like a `Box<[u8]>`; all access goes through borrows of it.
+unsafe impl Send for Region {}
+// SAFETY: as above; shared access does not mutate.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// `len_bytes` zeros, or `None` if the system has no memory left. Panics: if `len_bytes` is 0.
+    pub(crate) fn new(len_bytes: usize) -> Option<Self> {
+        assert!(len_bytes > 0, "a region has at least one byte");
+        #[cfg(unix)]
+        if len_bytes >= MAP_FROM_BYTES && cfg!(not(miri)) {
+            return Self::map(len_bytes);
+        }
+        let layout = Layout::from_size_align(len_bytes, ALIGN).ok()?;
+        // SAFETY: the layout's size is not 0.
+        let start = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        Some(Self { start, len_bytes, source: Source::Allocator(layout) })
+    }
+
+    #[cfg(unix)]
+    fn map(len_bytes: usize) -> Option<Self> {
+        // Room to begin at a huge page's border.
+        let slack = if len_bytes >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { 0 };
+        let mapped_bytes = len_bytes.checked_add(slack)?;
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a fresh anonymous mapping touches no memory of this process.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), mapped_bytes, protection, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return None;
+        }
+        let base = NonNull::new(base)?;
+        let offset = if slack == 0 { 0 } else { base.as_ptr().align_offset(HUGE_PAGE_BYTES).min(slack) };
+        // SAFETY: offset <= slack, so the region lies inside of the mapping.
+        let start = unsafe { base.cast::<u8>().add(offset) };
+        #[cfg(target_os = "linux")]
+        if slack > 0 {
+            // SAFETY: the range lies inside of the mapping made above. Advice that is not taken changes nothing.
+            unsafe { libc::madvise(start.as_ptr().cast(), len_bytes, libc::MADV_HUGEPAGE) };
+        }
+        Some(Self { start, len_bytes, source: Source::Mapped { base, len_bytes: mapped_bytes } })
+    }
+
+    /// Size in bytes.
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// Where it begins, aligned to [`ALIGN`]; valid for reads and writes of [`Region::len_bytes`] initialised bytes.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// All bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the region owns these bytes, they are initialised, and `&self` keeps writers away.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len_bytes) }
+    }
+
+    /// All bytes.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the region owns these bytes, they are initialised, and `&mut self` makes this the only access.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len_bytes) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        match self.source {
+            // SAFETY: allocated by `new` with this layout.
+            Source::Allocator(layout) => unsafe { std::alloc::dealloc(self.start.as_ptr(), layout) },
+            #[cfg(unix)]
+            Source::Mapped { base, len_bytes } => {
+                // SAFETY: mapped by `map` with this base and size.
+                unsafe { libc::munmap(base.as_ptr(), len_bytes) };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_are_aligned_zeros_of_the_asked_size() {
+        for len_bytes in [1, 64, 4096, (1 << 20) + 1, 3 << 20] {
+            let mut region = Region::new(len_bytes).unwrap();
+            assert_eq!(region.start().as_ptr() as usize % ALIGN, 0);
+            assert_eq!(region.bytes_mut().len(), len_bytes);
+            assert!(region.bytes_mut().iter().all(|&b| b == 0));
+            region.bytes_mut().fill(1);
+        }
+    }
+
+    #[test]
+    fn what_no_machine_has_is_refused() {
+        assert!(Region::new(1 << 60).is_none());
+        assert!(Region::new(usize::MAX - 100).is_none());
+    }
+}

@@ -1,0 +1,308 @@
+//! The inner product of everything: c (+)= a b on blocks of f32 that fit the caches.
+//!
+//! Works on tiles of [`MR`] rows and [`NR`] columns of c, which stay in registers over the whole sum. Rows of a lie at any
+//! stride, so packed, plain and transposed blocks all go without a copy; b is read as runs of NR neighbouring columns.
+//!
+//! Shapes:  a: (m, k), b: (k, n), c: (m, n), n a multiple of NR.
+//! Numbers: f32; fused multiply-add under AVX2, AVX-512 and NEON. The order of a sum depends on k alone.
+#![expect(unsafe_code, reason = "vector loads by pointer, in bounds by the checks of `multiply`")]
+
+use crate::isa::{Isa, Kind};
+
+/// Rows of a tile.
+pub(crate) const MR: usize = 6;
+/// Columns of a tile.
+pub(crate) const NR: usize = 16;
+
+/// The left factor: element (row, p) at (row / MR) * strip_stride + (row % MR) * row_stride + p * col_stride.
+#[derive(Clone, Copy)]
+pub(crate) struct Lhs<'a> {
+    pub(crate) data: &'a [f32],
+    pub(crate) strip_stride: usize,
+    pub(crate) row_stride: usize,
+    pub(crate) col_stride: usize,
+}
+
+impl<'a> Lhs<'a> {
+    /// Rows of `stride` elements, each with its sum's terms side by side.
+    pub(crate) fn rows(data: &'a [f32], stride: usize) -> Self {
+        Self { data, strip_stride: MR * stride, row_stride: stride, col_stride: 1 }
+    }
+
+    /// The transpose of rows of `stride` elements.
+    pub(crate) fn transposed(data: &'a [f32], stride: usize) -> Self {
+        Self { data, strip_stride: MR, row_stride: 1, col_stride: stride }
+    }
+
+    /// One past the last element that a product of `m` rows and `k` terms reads.
+    fn end(&self, m: usize, k: usize) -> usize {
+        let last_row = |row: usize| (row / MR) * self.strip_stride + (row % MR) * self.row_stride;
+        let of_last_strip = last_row(m - 1);
+        let of_full_strip = if m >= MR { last_row(m - 1 - m % MR) } else { 0 };
+        of_last_strip.max(of_full_strip) + (k - 1) * self.col_stride + 1
+    }
+}
+
+/// The right factor: element (p, j) at (j / NR) * panel_stride + p * row_stride + j % NR.
+#[derive(Clone, Copy)]
+pub(crate) struct Rhs<'a> {
+    pub(crate) data: &'a [f32],
+    pub(crate) panel_stride: usize,
+    pub(crate) row_stride: usize,
+}
+
+impl<'a> Rhs<'a> {
+    /// Rows of `stride` elements.
+    pub(crate) fn rows(data: &'a [f32], stride: usize) -> Self {
+        Self { data, panel_stride: NR, row_stride: stride }
+    }
+
+    /// Panels of NR columns, one after the other, each of `k` rows.
+    pub(crate) fn panels(data: &'a [f32], k: usize) -> Self {
+        Self { data, panel_stride: NR * k, row_stride: NR }
+    }
+
+    fn end(&self, n: usize, k: usize) -> usize {
+        (n / NR - 1) * self.panel_stride + (k - 1) * self.row_stride + NR
+    }
+}
+
+/// Where a block lies in memory, for the loops under an instruction set.
+#[derive(Clone, Copy)]
+struct Block<'a> {
+    m: usize,
+    n: usize,
+    k: usize,
+    a: Lhs<'a>,
+    b: Rhs<'a>,
+    c_stride: usize,
+    accumulate: bool,
+}
+
+/// `c (+)= a b`, where rows of c are `c_stride` apart. Panics: if a block reaches outside of its slice.
+pub(crate) fn multiply(
+    isa: Isa,
+    (m, n, k): (usize, usize, usize),
+    a: Lhs<'_>,
+    b: Rhs<'_>,
+    c: &mut [f32],
+    c_stride: usize,
+    accumulate: bool,
+) {
+    assert!(n.is_multiple_of(NR) && n <= c_stride, "columns come in whole panels");
+    if m == 0 || n == 0 {
+        return;
+    }
+    assert!((m - 1) * c_stride + n <= c.len(), "c lies inside of its slice");
+    if k > 0 {
+        assert!(a.end(m, k) <= a.data.len(), "a lies inside of its slice");
+        assert!(b.end(n, k) <= b.data.len(), "b lies inside of its slice");
+    }
+    let block = Block { m, n, k, a, b, c_stride, accumulate };
+    match isa.kind() {
+        // SAFETY: bounds were checked above.
+        Kind::Portable => unsafe { tiles::<Portable>(block, c.as_mut_ptr()) },
+        // SAFETY: bounds were checked above; an `Isa` of this kind exists only where AVX2 and FMA were detected.
+        #[cfg(target_arch = "x86_64")]
+        Kind::Avx2 | Kind::Avx512 => unsafe { tiles_avx2(block, c.as_mut_ptr()) },
+        // SAFETY: bounds were checked above.
+        #[cfg(target_arch = "aarch64")]
+        Kind::Neon => unsafe { tiles::<Fused>(block, c.as_mut_ptr()) },
+    }
+}
+
+/// A tile's loop under an instruction set.
+trait Tile {
+    /// `c (+)= a b` for R rows and NR columns.
+    ///
+    /// # Safety
+    /// Every element of `block` from the given starts on, for R rows and one panel, lies in its slice.
+    unsafe fn tile<const R: usize>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32);
+}
+
+/// All tiles of a block.
+///
+/// # Safety
+/// The block's elements lie in its slices and `c`.
+#[inline(always)]
+unsafe fn tiles<T: Tile>(block: Block<'_>, c: *mut f32) {
+    for first_row in (0..block.m).step_by(MR) {
+        for panel in 0..block.n / NR {
+            // SAFETY: strips, panels and tiles of the block lie inside of its slices.
+            unsafe {
+                let a = block.a.data.as_ptr().add(first_row / MR * block.a.strip_stride);
+                let b = block.b.data.as_ptr().add(panel * block.b.panel_stride);
+                let c = c.add(first_row * block.c_stride + panel * NR);
+                match block.m - first_row {
+                    1 => T::tile::<1>(&block, a, b, c),
+                    2 => T::tile::<2>(&block, a, b, c),
+                    3 => T::tile::<3>(&block, a, b, c),
+                    4 => T::tile::<4>(&block, a, b, c),
+                    5 => T::tile::<5>(&block, a, b, c),
+                    _ => T::tile::<MR>(&block, a, b, c),
+                }
+            }
+        }
+    }
+}
+
+/// Separate products and sums, in whatever vectors the build targets.
+struct Portable;
+
+impl Tile for Portable {
+    #[inline(always)]
+    unsafe fn tile<const R: usize>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32) {
+        // SAFETY: promised by the caller.
+        unsafe { tile_plain::<R>(block, a, b, c, |x, y, sum| x * y + sum) }
+    }
+}
+
+/// Fused multiply-add as one instruction of the build's target.
+#[cfg(target_arch = "aarch64")]
+struct Fused;
+
+#[cfg(target_arch = "aarch64")]
+impl Tile for Fused {
+    #[inline(always)]
+    unsafe fn tile<const R: usize>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32) {
+        // SAFETY: promised by the caller.
+        unsafe { tile_plain::<R>(block, a, b, c, f32::mul_add) }
+    }
+}
+
+/// A tile as plain loops.
+///
+/// # Safety
+/// As for [`Tile::tile`].
+#[inline(always)]
+unsafe fn tile_plain<const R: usize>(
+    block: &Block<'_>,
+    a: *const f32,
+    b: *const f32,
+    c: *mut f32,
+    mul_add: impl Fn(f32, f32, f32) -> f32,
+) {
+    let mut sums = [[0.0f32; NR]; R];
+    for p in 0..block.k {
+        // SAFETY: term p of the tile's columns; the caller promises that they exist.
+        let b: &[f32; NR] = unsafe { &*b.add(p * block.b.row_stride).cast() };
+        for i in 0..R {
+            // SAFETY: term p of row i; the caller promises that it exists.
+            let a = unsafe { *a.add(p * block.a.col_stride + i * block.a.row_stride) };
+            for j in 0..NR {
+                sums[i][j] = mul_add(a, b[j], sums[i][j]);
+            }
+        }
+    }
+    for (i, sums) in sums.iter().enumerate() {
+        // SAFETY: row i of the tile; the caller promises that it exists, and c is not shared.
+        let c: &mut [f32; NR] = unsafe { &mut *c.add(i * block.c_stride).cast() };
+        for j in 0..NR {
+            c[j] = if block.accumulate { c[j] + sums[j] } else { sums[j] };
+        }
+    }
+}
+
+/// # Safety
+/// AVX2 and FMA are there, and as for [`tiles`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn tiles_avx2(block: Block<'_>, c: *mut f32) {
+    // SAFETY: promised by the caller.
+    unsafe { tiles::<Avx2>(block, c) }
+}
+
+/// Twelve sums of eight lanes, two registers of b, one of a.
+#[cfg(target_arch = "x86_64")]
+struct Avx2;
+
+#[cfg(target_arch = "x86_64")]
+impl Tile for Avx2 {
+    #[inline(always)]
+    unsafe fn tile<const R: usize>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32) {
+        // SAFETY: promised by the caller; only `tiles_avx2` uses this tile.
+        unsafe { tile_avx2::<R>(block, a, b, c) }
+    }
+}
+
+/// # Safety
+/// AVX2 and FMA are there, and as for [`Tile::tile`].
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn tile_avx2<const R: usize>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32) {
+    use std::arch::x86_64::{
+        _mm256_add_ps, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_storeu_ps,
+    };
+    let (row_stride, col_stride, b_stride) = (block.a.row_stride, block.a.col_stride, block.b.row_stride);
+    let mut sums = [[_mm256_setzero_ps(); 2]; R];
+    for p in 0..block.k {
+        // SAFETY: term p of the tile's columns; the caller promises that they exist.
+        let [b0, b1] = unsafe { [0, 8].map(|half| _mm256_loadu_ps(b.add(p * b_stride + half))) };
+        for i in 0..R {
+            // SAFETY: term p of row i; the caller promises that it exists.
+            let a = unsafe { _mm256_broadcast_ss(&*a.add(p * col_stride + i * row_stride)) };
+            sums[i][0] = _mm256_fmadd_ps(a, b0, sums[i][0]);
+            sums[i][1] = _mm256_fmadd_ps(a, b1, sums[i][1]);
+        }
+    }
+    for (i, sums) in sums.iter().enumerate() {
+        for (half, &sum) in sums.iter().enumerate() {
+            // SAFETY: row i of the tile; the caller promises that it exists, and c is not shared.
+            unsafe {
+                let c = c.add(i * block.c_stride + half * 8);
+                let value = if block.accumulate { _mm256_add_ps(_mm256_loadu_ps(c), sum) } else { sum };
+                _mm256_storeu_ps(c, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(len: usize, seed: usize) -> Vec<f32> {
+        (0..len).map(|i| ((i * 7919 + seed * 104_729) % 17) as f32 - 8.0).collect()
+    }
+
+    #[test]
+    fn products_are_exact_on_small_integers_in_every_layout() {
+        for isa in Isa::available() {
+            for (m, n, k) in [(1, 16, 1), (5, 16, 3), (6, 32, 7), (13, 48, 10), (24, 16, 0), (0, 16, 2), (17, 0, 2)] {
+                let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
+                let start = numbers(m * (n + 3), 3);
+                let mut expected = start.clone();
+                for i in 0..m {
+                    for j in 0..n {
+                        let sum: f32 = (0..k).map(|p| a[i * k + p] * b[p * n + j]).sum();
+                        expected[i * (n + 3) + j] += sum;
+                    }
+                }
+                let a_transposed: Vec<f32> = (0..m * k).map(|at| a[at % m.max(1) * k + at / m.max(1)]).collect();
+                let panels: Vec<f32> =
+                    (0..k * n).map(|at| b[at % (NR * k) / NR * n + at / (NR * k) * NR + at % NR]).collect();
+                for a in [Lhs::rows(&a, k), Lhs::transposed(&a_transposed, m)] {
+                    for b in [Rhs::rows(&b, n), Rhs::panels(&panels, k)] {
+                        let mut c = start.clone();
+                        multiply(isa, (m, n, k), a, b, &mut c, n + 3, true);
+                        assert_eq!(c, expected, "{isa} {m} {n} {k}");
+                        multiply(isa, (m, n, k), a, b, &mut c, n + 3, false);
+                        for at in 0..c.len() {
+                            let inside = at % (n + 3) < n;
+                            let value = if inside { expected[at] - start[at] } else { start[at] };
+                            assert_eq!(c[at], value, "{isa} {m} {n} {k}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a lies inside of its slice")]
+    fn a_block_outside_of_its_slice_is_refused() {
+        let (a, b, mut c) = ([0.0; 11], [0.0; 48], [0.0; 64]);
+        multiply(Isa::detect(), (4, 16, 3), Lhs::rows(&a, 3), Rhs::rows(&b, 16), &mut c, 16, false);
+    }
+}

@@ -1,0 +1,468 @@
+//! The dataset builders of torchtune by name: typed configs, and the plan each comes down to.
+//!
+//! Errors:  config problems go to `config::Problems`; `Error::ColumnMap` when a plan is made. Panics: never.
+//! Checked: `conformance/data/datasets.jsonl`; `tests/builders.rs`.
+
+use std::collections::BTreeMap;
+
+use config::{FromNode, Names, Node, Problems};
+
+use crate::plan::{Layout, Plan, PreferencePlan};
+use crate::source::{DataFiles, SourceConfig};
+use crate::transform::{PreferenceTransform, Transform, TransformOptions};
+use crate::{Error, Result};
+
+/// Names of columns by what they hold.
+type ColumnMap = BTreeMap<String, String>;
+
+/// Declares a builder's config: the keys that say where rows come from, then its own.
+macro_rules! dataset_config {
+    ($(#[$meta:meta])* $Name:ident { source $(= $source:expr)?; $($own:tt)* }) => {
+        config::component! {
+            $(#[$meta])*
+            pub struct $Name {
+                /// Where rows come from: `json` or `text` with `data_files`, a file, or a folder of data files.
+                pub source: String $(= $source)?,
+                /// File or list of files to read, or a section with files for each split; `null` = those of `source`.
+                pub data_files: Option<DataFiles> = None,
+                /// Folder that `data_files` are relative to; `null` = the working directory.
+                pub data_dir: Option<String> = None,
+                /// Rows to take: `train`, `train[:1000]`, `train[95%:]`, `train+test`.
+                pub split: String = "train".into(),
+                $($own)*
+            }
+        }
+
+        impl $Name {
+            fn rows(&self) -> SourceConfig {
+                SourceConfig {
+                    source: self.source.clone(),
+                    data_files: self.data_files.clone(),
+                    data_dir: self.data_dir.clone(),
+                    split: self.split.clone(),
+                }
+            }
+        }
+    };
+}
+
+dataset_config! {
+    /// Rows of an input and an output, taken as one user and one assistant message.
+    InstructConfig {
+        source;
+        /// Columns of `input` and `output`; `null` = columns of these names.
+        pub column_map: Option<ColumnMap> = None,
+        /// Whether to train on the input too, default false.
+        pub train_on_input: bool = false,
+        /// System message put before each row; `null` = none.
+        pub new_system_prompt: Option<String> = None,
+        /// Whether to lay rows end to end up to the tokenizer's `max_seq_len`, default false.
+        pub packed: bool = false,
+    }
+}
+
+dataset_config! {
+    /// Rows of a whole conversation.
+    ChatConfig {
+        source;
+        /// Column that holds the list of messages.
+        pub conversation_column: String,
+        /// How messages are written: `sharegpt` (`from`, `value`) or `openai` (`role`, `content`).
+        pub conversation_style: ConversationStyle,
+        /// Whether to train on the user's messages too, default false.
+        pub train_on_input: bool = false,
+        /// System message put in place of each row's own; `null` = keep those.
+        pub new_system_prompt: Option<String> = None,
+        /// Whether to lay rows end to end up to the tokenizer's `max_seq_len`, default false.
+        pub packed: bool = false,
+    }
+}
+
+config::choice! {
+    /// How the messages of a conversation are written.
+    pub enum ConversationStyle {
+        /// `{from: system|human|gpt, value: ...}`.
+        ShareGpt = "sharegpt",
+        /// `{role: system|user|assistant|..., content: ...}`.
+        OpenAi = "openai",
+    }
+}
+
+dataset_config! {
+    /// Rows of an instruction, an optional input and an output, put into the Alpaca prompt.
+    AlpacaConfig {
+        source = "tatsu-lab/alpaca".into();
+        /// Columns of `instruction`, `input` (may be left out) and `output`; `null` = columns of these names.
+        pub column_map: Option<ColumnMap> = None,
+        /// Whether to train on the prompt too, default true, unlike other builders.
+        pub train_on_input: bool = true,
+        /// Whether to lay rows end to end up to the tokenizer's `max_seq_len`, default false.
+        pub packed: bool = false,
+    }
+}
+
+dataset_config! {
+    /// The corrected Alpaca rows; as the Alpaca dataset in everything else.
+    AlpacaCleanedConfig {
+        source = "yahma/alpaca-cleaned".into();
+        /// Columns of `instruction`, `input` (may be left out) and `output`; `null` = columns of these names.
+        pub column_map: Option<ColumnMap> = None,
+        /// Whether to train on the prompt too, default true, unlike other builders.
+        pub train_on_input: bool = true,
+        /// Whether to lay rows end to end up to the tokenizer's `max_seq_len`, default false.
+        pub packed: bool = false,
+    }
+}
+
+dataset_config! {
+    /// Dialogues and their summaries.
+    SamsumConfig {
+        source = "Samsung/samsum".into();
+        /// Columns of `input` and `output`; `null` = `dialogue` and `summary`.
+        pub column_map: Option<ColumnMap> = None,
+        /// Whether to train on the dialogue too, default false.
+        pub train_on_input: bool = false,
+        /// System message put before each row; `null` = none.
+        pub new_system_prompt: Option<String> = None,
+        /// Whether to lay rows end to end up to the tokenizer's `max_seq_len`, default false.
+        pub packed: bool = false,
+    }
+}
+
+dataset_config! {
+    /// Sentences and their corrected form.
+    GrammarConfig {
+        source = "liweili/c4_200m".into();
+        /// Columns of `input` and `output`; `null` = columns of these names.
+        pub column_map: Option<ColumnMap> = None,
+        /// Whether to train on the input too, default false.
+        pub train_on_input: bool = false,
+        /// System message put before each row; `null` = none.
+        pub new_system_prompt: Option<String> = None,
+        /// Whether to lay rows end to end up to the tokenizer's `max_seq_len`, default false.
+        pub packed: bool = false,
+    }
+}
+
+dataset_config! {
+    /// Conversations with `from` and `value`.
+    SlimOrcaConfig {
+        source = "Open-Orca/SlimOrca-Dedup".into();
+        /// Column of `conversations`; `null` = the column of this name.
+        pub column_map: Option<ColumnMap> = None,
+        /// Whether to train on the user's messages too, default false.
+        pub train_on_input: bool = false,
+        /// System message put in place of each row's own; `null` = keep those.
+        pub new_system_prompt: Option<String> = None,
+        /// Whether to lay rows end to end up to the tokenizer's `max_seq_len`, default false.
+        pub packed: bool = false,
+    }
+}
+
+dataset_config! {
+    /// Plain text, all of it trained on.
+    TextCompletionConfig {
+        source;
+        /// Column that holds the text.
+        pub column: String = "text".into(),
+        /// Whether to end each text with the tokenizer's end-of-sequence token, default true.
+        pub add_eos: bool = true,
+        /// Whether to lay texts end to end up to the tokenizer's `max_seq_len`, default false.
+        pub packed: bool = false,
+        /// Whether a text that does not fit a pack goes on in the next, default true.
+        pub split_across_pack: bool = true,
+    }
+}
+
+dataset_config! {
+    /// Pairs of conversations, one better than the other.
+    PreferenceConfig {
+        source;
+        /// Columns of `chosen` and `rejected`; `null` = columns of these names.
+        pub column_map: Option<ColumnMap> = None,
+        /// Whether to train on the user's messages too, default false.
+        pub train_on_input: bool = false,
+        /// System message put in place of each conversation's own; `null` = keep those.
+        pub new_system_prompt: Option<String> = None,
+    }
+}
+
+dataset_config! {
+    /// Helpfulness comparisons; as the preference dataset in everything else.
+    HhRlhfHelpfulConfig {
+        source = "RLHFlow/HH-RLHF-Helpful-standard".into();
+        /// Columns of `chosen` and `rejected`; `null` = columns of these names.
+        pub column_map: Option<ColumnMap> = None,
+        /// Whether to train on the user's messages too, default false.
+        pub train_on_input: bool = false,
+        /// System message put in place of each conversation's own; `null` = keep those.
+        pub new_system_prompt: Option<String> = None,
+    }
+}
+
+dataset_config! {
+    /// Questions with a better and a worse answer.
+    StackExchangePairedConfig {
+        source = "lvwerra/stack-exchange-paired".into();
+        /// Columns of `prompt`, `chosen` and `rejected`; `null` = `question`, `response_j` and `response_k`.
+        pub column_map: Option<ColumnMap> = None,
+        /// Whether to train on the question too, default false.
+        pub train_on_input: bool = false,
+    }
+}
+
+/// The config of a dataset for supervised training.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DatasetConfig {
+    /// `torchtune.datasets.instruct_dataset`.
+    Instruct(InstructConfig),
+    /// `torchtune.datasets.chat_dataset`.
+    Chat(ChatConfig),
+    /// `torchtune.datasets.alpaca_dataset`.
+    Alpaca(AlpacaConfig),
+    /// `torchtune.datasets.alpaca_cleaned_dataset`.
+    AlpacaCleaned(AlpacaCleanedConfig),
+    /// `torchtune.datasets.samsum_dataset`.
+    Samsum(SamsumConfig),
+    /// `torchtune.datasets.grammar_dataset`.
+    Grammar(GrammarConfig),
+    /// `torchtune.datasets.slimorca_dataset`.
+    SlimOrca(SlimOrcaConfig),
+    /// `torchtune.datasets.text_completion_dataset`.
+    TextCompletion(TextCompletionConfig),
+}
+
+/// The config of a dataset of pairs.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PreferenceDatasetConfig {
+    /// `torchtune.datasets.preference_dataset`.
+    Preference(PreferenceConfig),
+    /// `torchtune.datasets.hh_rlhf_helpful_dataset`.
+    HhRlhfHelpful(HhRlhfHelpfulConfig),
+    /// `torchtune.datasets.stack_exchange_paired_dataset`.
+    StackExchangePaired(StackExchangePairedConfig),
+}
+
+/// Reads the section of one builder.
+type Check<T> = fn(&Node, &mut Problems) -> Option<T>;
+
+/// Components of `dataset` in supervised recipes.
+pub const DATASETS: Names<Check<DatasetConfig>> = Names {
+    role: "dataset",
+    built: &[
+        (&["torchtune.datasets.alpaca_dataset"], |n, p| AlpacaConfig::check(n, p).map(DatasetConfig::Alpaca)),
+        (&["torchtune.datasets.instruct_dataset"], |n, p| InstructConfig::check(n, p).map(DatasetConfig::Instruct)),
+        (&["torchtune.datasets.chat_dataset"], |n, p| ChatConfig::check(n, p).map(DatasetConfig::Chat)),
+        (&["torchtune.datasets.text_completion_dataset"], |n, p| {
+            TextCompletionConfig::check(n, p).map(DatasetConfig::TextCompletion)
+        }),
+        (&["torchtune.datasets.alpaca_cleaned_dataset"], |n, p| {
+            AlpacaCleanedConfig::check(n, p).map(DatasetConfig::AlpacaCleaned)
+        }),
+        (&["torchtune.datasets.samsum_dataset"], |n, p| SamsumConfig::check(n, p).map(DatasetConfig::Samsum)),
+        (&["torchtune.datasets.grammar_dataset"], |n, p| GrammarConfig::check(n, p).map(DatasetConfig::Grammar)),
+        (&["torchtune.datasets.slimorca_dataset"], |n, p| SlimOrcaConfig::check(n, p).map(DatasetConfig::SlimOrca)),
+    ],
+    not_built: &[
+        "torchtune.datasets.cnn_dailymail_articles_dataset",
+        "torchtune.datasets.wikitext_dataset",
+        "torchtune.datasets.multimodal.the_cauldron_dataset",
+        "torchtune.datasets.multimodal.llava_instruct_dataset",
+        "torchtune.datasets.multimodal.multimodal_chat_dataset",
+        "torchtune.datasets.multimodal.vqa_dataset",
+        "torchtune.dev.grpo.gsm8k.gsm8k_dataset",
+        "torchtune.dev.grpo.gsm8k.gsm8k_sft",
+    ],
+};
+
+/// Components of `dataset` in preference recipes.
+pub const PREFERENCE_DATASETS: Names<Check<PreferenceDatasetConfig>> = Names {
+    role: "preference dataset",
+    built: &[
+        (&["torchtune.datasets.preference_dataset"], |n, p| {
+            PreferenceConfig::check(n, p).map(PreferenceDatasetConfig::Preference)
+        }),
+        (&["torchtune.datasets.hh_rlhf_helpful_dataset"], |n, p| {
+            HhRlhfHelpfulConfig::check(n, p).map(PreferenceDatasetConfig::HhRlhfHelpful)
+        }),
+        (&["torchtune.datasets.stack_exchange_paired_dataset"], |n, p| {
+            StackExchangePairedConfig::check(n, p).map(PreferenceDatasetConfig::StackExchangePaired)
+        }),
+    ],
+    not_built: &[],
+};
+
+impl FromNode for DatasetConfig {
+    fn expected() -> String {
+        "a dataset section with `_component_`".into()
+    }
+
+    fn from_node(node: &Node, problems: &mut Problems) -> Option<Self> {
+        if let (Some(name), Some(component)) = (node.component_name(), node.get("_component_"))
+            && PREFERENCE_DATASETS.find(name).is_some()
+        {
+            problems.refuse(component, format!("`{name}` holds pairs for preference recipes"));
+            return None;
+        }
+        DATASETS.choose(node, problems)?(node, problems)
+    }
+}
+
+impl FromNode for PreferenceDatasetConfig {
+    fn expected() -> String {
+        "a dataset section with `_component_`".into()
+    }
+
+    fn from_node(node: &Node, problems: &mut Problems) -> Option<Self> {
+        PREFERENCE_DATASETS.choose(node, problems)?(node, problems)
+    }
+}
+
+/// The `dataset` section: one dataset, or a list that is read one after the other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DatasetList(pub Vec<DatasetConfig>);
+
+impl FromNode for DatasetList {
+    fn expected() -> String {
+        "a dataset section with `_component_`, or a list of them".into()
+    }
+
+    fn from_node(node: &Node, problems: &mut Problems) -> Option<Self> {
+        match node.as_list() {
+            Some([]) => {
+                problems.wrong_value(node, Self::expected());
+                None
+            }
+            Some(_) => Vec::from_node(node, problems).map(Self),
+            None => DatasetConfig::from_node(node, problems).map(|one| Self(vec![one])),
+        }
+    }
+}
+
+impl FromNode for DataFiles {
+    fn expected() -> String {
+        "a file, a list of files, or a section with files for each split".into()
+    }
+
+    fn from_node(node: &Node, problems: &mut Problems) -> Option<Self> {
+        let files = |node: &Node, problems: &mut Problems| match node.as_list() {
+            Some(_) => Vec::<String>::from_node(node, problems),
+            None => String::from_node(node, problems).map(|file| vec![file]),
+        };
+        let Some(splits) = node.as_map() else { return files(node, problems).map(Self::Train) };
+        let splits: Vec<_> =
+            splits.iter().map(|(name, node)| Some((name.as_str().to_owned(), files(node, problems)?))).collect();
+        splits.into_iter().collect::<Option<_>>().map(Self::Splits)
+    }
+}
+
+/// The column for a key: from the map if there is one, which then must have it, else `default`.
+fn column(
+    map: Option<&ColumnMap>,
+    expected: &'static [&'static str],
+    key: &'static str,
+    default: &str,
+) -> Result<String> {
+    let Some(map) = map else { return Ok(default.to_owned()) };
+    let missing = || Error::ColumnMap { key, expected, found: map.keys().cloned().collect() };
+    map.get(key).cloned().ok_or_else(missing)
+}
+
+fn input_output(map: Option<&ColumnMap>, defaults: [&str; 2], options: TransformOptions) -> Result<Transform> {
+    let column = |key, default| column(map, &["input", "output"], key, default);
+    Ok(Transform::InputOutput { input: column("input", defaults[0])?, output: column("output", defaults[1])?, options })
+}
+
+fn alpaca(map: Option<&ColumnMap>, train_on_input: bool) -> Result<Transform> {
+    let column = |key| column(map, &["instruction", "output"], key, key);
+    let input = map.map_or(Some("input".to_owned()), |map| map.get("input").cloned());
+    let options = TransformOptions { train_on_input, new_system_prompt: None };
+    Ok(Transform::Alpaca { instruction: column("instruction")?, input, output: column("output")?, options })
+}
+
+fn chosen_rejected(map: Option<&ColumnMap>, options: TransformOptions) -> Result<PreferenceTransform> {
+    let column = |key| column(map, &["chosen", "rejected"], key, key);
+    Ok(PreferenceTransform::ChosenRejected { chosen: column("chosen")?, rejected: column("rejected")?, options })
+}
+
+fn options(train_on_input: bool, new_system_prompt: Option<&String>) -> TransformOptions {
+    TransformOptions { train_on_input, new_system_prompt: new_system_prompt.cloned() }
+}
+
+impl DatasetConfig {
+    /// What the builder does with its keys.
+    pub fn plan(&self) -> Result<Plan> {
+        let conversations = |rows, transform, packed: bool| {
+            Ok(Plan { rows, layout: Layout::Messages(transform), packed, split_across_pack: false })
+        };
+        match self {
+            Self::Instruct(c) => {
+                let options = options(c.train_on_input, c.new_system_prompt.as_ref());
+                conversations(c.rows(), input_output(c.column_map.as_ref(), ["input", "output"], options)?, c.packed)
+            }
+            Self::Grammar(c) => {
+                let options = options(c.train_on_input, c.new_system_prompt.as_ref());
+                conversations(c.rows(), input_output(c.column_map.as_ref(), ["input", "output"], options)?, c.packed)
+            }
+            Self::Samsum(c) => {
+                let options = options(c.train_on_input, c.new_system_prompt.as_ref());
+                conversations(
+                    c.rows(),
+                    input_output(c.column_map.as_ref(), ["dialogue", "summary"], options)?,
+                    c.packed,
+                )
+            }
+            Self::Alpaca(c) => conversations(c.rows(), alpaca(c.column_map.as_ref(), c.train_on_input)?, c.packed),
+            Self::AlpacaCleaned(c) => {
+                conversations(c.rows(), alpaca(c.column_map.as_ref(), c.train_on_input)?, c.packed)
+            }
+            Self::Chat(c) => {
+                let options = options(c.train_on_input, c.new_system_prompt.as_ref());
+                let column = c.conversation_column.clone();
+                let transform = match c.conversation_style {
+                    ConversationStyle::ShareGpt => Transform::ShareGpt { column, options },
+                    ConversationStyle::OpenAi => Transform::OpenAi { column, options },
+                };
+                conversations(c.rows(), transform, c.packed)
+            }
+            Self::SlimOrca(c) => {
+                let options = options(c.train_on_input, c.new_system_prompt.as_ref());
+                let column = column(c.column_map.as_ref(), &["conversations"], "conversations", "conversations")?;
+                conversations(c.rows(), Transform::ShareGpt { column, options }, c.packed)
+            }
+            Self::TextCompletion(c) => Ok(Plan {
+                rows: c.rows(),
+                layout: Layout::Text { column: c.column.clone(), add_eos: c.add_eos },
+                packed: c.packed,
+                split_across_pack: c.split_across_pack,
+            }),
+        }
+    }
+}
+
+impl PreferenceDatasetConfig {
+    /// What the builder does with its keys.
+    pub fn plan(&self) -> Result<PreferencePlan> {
+        match self {
+            Self::Preference(c) => {
+                let options = options(c.train_on_input, c.new_system_prompt.as_ref());
+                Ok(PreferencePlan { rows: c.rows(), transform: chosen_rejected(c.column_map.as_ref(), options)? })
+            }
+            Self::HhRlhfHelpful(c) => {
+                let options = options(c.train_on_input, c.new_system_prompt.as_ref());
+                Ok(PreferencePlan { rows: c.rows(), transform: chosen_rejected(c.column_map.as_ref(), options)? })
+            }
+            Self::StackExchangePaired(c) => {
+                let column =
+                    |key, default| column(c.column_map.as_ref(), &["prompt", "chosen", "rejected"], key, default);
+                let transform = PreferenceTransform::Paired {
+                    prompt: column("prompt", "question")?,
+                    chosen: column("chosen", "response_j")?,
+                    rejected: column("rejected", "response_k")?,
+                    options: options(c.train_on_input, None),
+                };
+                Ok(PreferencePlan { rows: c.rows(), transform })
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Sections of a config that belong to the recipes themselves, and small steps from checked sections to things that run.
+
+use std::path::Path;
+
+use checkpoint::CheckpointerConfig;
+use config::{FromNode, Merged, Names, Node, Problems};
+use data::Dataset;
+use models::DecoderConfig;
+use tokenizers::components::{AutoTokenizerConfig, TokenizerConfig};
+use tokenizers::{GgufVocab, ModelTokenizer};
+
+use crate::console::Console;
+use crate::model_folder::ModelFolder;
+use crate::saving::SideFiles;
+use crate::{Error, Result};
+
+/// Reads the section of one component.
+type Check<T> = fn(&Node, &mut Problems) -> Option<T>;
+
+/// Declares a section that is chosen by its component's name.
+macro_rules! chosen_by_name {
+    ($(#[$meta:meta])* $Type:ident($Config:ty), $names:ident, $what:literal) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct $Type(pub $Config);
+
+        impl FromNode for $Type {
+            fn expected() -> String {
+                concat!("a section with `_component_`, the name of a ", $what).to_owned()
+            }
+
+            fn from_node(node: &Node, problems: &mut Problems) -> Option<Self> {
+                $names.choose(node, problems)?(node, problems)
+            }
+        }
+    };
+}
+
+/// The `checkpointer` section.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checkpointer(pub CheckpointerConfig);
+
+impl FromNode for Checkpointer {
+    fn expected() -> String {
+        "a section with `_component_`, the name of a checkpointer".to_owned()
+    }
+
+    fn from_node(node: &Node, problems: &mut Problems) -> Option<Self> {
+        checkpoint::CHECKPOINTERS.choose(node, problems)?;
+        let config = CheckpointerConfig::check(node, problems)?;
+        config.check_supported(node, problems);
+        if let (Some(_), Some(key)) = (config.adapter_to_load(), node.get("adapter_checkpoint")) {
+            problems.refuse(key, "adapters are not available yet in this version");
+        }
+        Some(Self(config))
+    }
+}
+
+config::component! {
+    /// Cross entropy over unmasked tokens. All spellings compute the same number here, and none holds all logits at once.
+    pub struct LossConfig {
+        /// Accepted and without effect: chunks follow from the sizes.
+        pub num_output_chunks: usize [1..] = 8,
+        /// The label of masked tokens; only -100, which is what every dataset uses.
+        pub ignore_index: i64 = -100,
+        /// Accepted and without effect: masked tokens are always left out of the head.
+        pub mask_ignored_tokens: bool = true,
+        /// Accepted and without effect on one device.
+        pub tp_enabled: bool = false,
+    }
+}
+
+chosen_by_name! {
+    /// The `loss` section.
+    Loss(LossConfig), LOSSES, "loss"
+}
+
+const LOSSES: Names<Check<Loss>> = Names {
+    role: "loss",
+    built: &[
+        (&["torchtune.modules.loss.LinearCrossEntropyLoss"], check_loss),
+        (&["torchtune.modules.loss.CEWithChunkedOutputLoss"], check_loss),
+        (&["torch.nn.CrossEntropyLoss", "torch.nn.modules.loss.CrossEntropyLoss"], check_loss),
+    ],
+    not_built: &[
+        "torchtune.modules.loss.ForwardKLLoss",
+        "torchtune.modules.loss.ForwardKLWithChunkedOutputLoss",
+        "torchtune.rlhf.loss.DPOLoss",
+        "torchtune.rlhf.loss.PPOLoss",
+        "torchtune.dev.grpo.loss.GRPOSimpleLoss",
+    ],
+};
+
+fn check_loss(node: &Node, problems: &mut Problems) -> Option<Loss> {
+    let config = LossConfig::check(node, problems)?;
+    if let (true, Some(key)) = (config.ignore_index != -100, node.get("ignore_index")) {
+        problems.wrong_value(key, "-100, the label that datasets give to masked tokens");
+        return None;
+    }
+    Some(Loss(config))
+}
+
+config::component! {
+    /// The profiler's keys; it is not available yet in this version.
+    pub struct ProfilerConfig {
+        /// Whether to profile.
+        pub enabled: bool = false,
+        .. /** The other keys, which mean nothing without profiling. */ pub rest: config::Map
+    }
+}
+
+chosen_by_name! {
+    /// The `profiler` section.
+    Profiler(ProfilerConfig), PROFILERS, "profiler"
+}
+
+const PROFILERS: Names<Check<Profiler>> = Names {
+    role: "profiler",
+    built: &[(
+        &["torchtune.training.setup_torch_profiler", "torchtune.training._profiler.setup_torch_profiler"],
+        |node, problems| {
+            let config = ProfilerConfig::check(node, problems)?;
+            if config.enabled {
+                problems.notice("`profiler.enabled` has no effect: profiling is not available yet in this version");
+            }
+            Some(Profiler(config))
+        },
+    )],
+    not_built: &[],
+};
+
+/// The seed of a run: the config's, or a random one that is told.
+pub(crate) fn seed(given: Option<u64>, console: Console) -> u64 {
+    given.unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let seed = u64::from(now.subsec_nanos()) ^ (now.as_secs() << 12) & 0xffff_ffff;
+        console.info(&format!("Using seed {seed}; `seed={seed}` gives the same run."));
+        seed
+    })
+}
+
+/// Opens the tokenizer of a section; without one, the folder's own.
+pub(crate) fn open_tokenizer(section: Option<&TokenizerConfig>, folder: &ModelFolder) -> Result<ModelTokenizer> {
+    let vocabulary = folder.gguf_vocabulary();
+    let of_folder = || {
+        let path = vocabulary.is_none().then(|| folder.dir().to_path_buf());
+        TokenizerConfig::Auto(AutoTokenizerConfig { path, ..AutoTokenizerConfig::default() })
+    };
+    let config = match section {
+        None => of_folder(),
+        // `auto` without a path means the checkpoint's own tokenizer.
+        Some(TokenizerConfig::Auto(auto)) if auto.path.is_none() && vocabulary.is_none() => {
+            TokenizerConfig::Auto(AutoTokenizerConfig { path: Some(folder.dir().to_path_buf()), ..auto.clone() })
+        }
+        Some(config) => config.clone(),
+    };
+    Ok(config.build(vocabulary.as_ref())?)
+}
+
+/// Files that a folder made from a GGUF source needs beside its weights.
+pub(crate) fn made_files(vocabulary: Option<&GgufVocab>) -> Result<SideFiles> {
+    let Some(vocabulary) = vocabulary else { return Ok(Vec::new()) };
+    Ok(vec![
+        ("tokenizer.json".to_owned(), vocabulary.to_tokenizer_json()?),
+        ("tokenizer_config.json".to_owned(), vocabulary.to_tokenizer_config_json()?),
+    ])
+}
+
+/// Checks that the model has a row of its embedding for every token and sees every row of the data whole.
+pub(crate) fn check_rows(dataset: &Dataset, model: &DecoderConfig) -> Result<()> {
+    if let Some(token) = dataset.max_token().filter(|&t| t as usize >= model.vocab_size) {
+        return Err(Error::TokenOutside { token, vocab_size: model.vocab_size });
+    }
+    let (found, limit) = (dataset.max_row_len(), model.max_position_embeddings);
+    if found > limit {
+        return Err(Error::RowTooLong { found, limit });
+    }
+    Ok(())
+}
+
+/// Saves the config as it was merged, so that the run can be repeated.
+pub(crate) fn save_config(output_dir: &Path, config: &Merged) -> Result<()> {
+    let path = output_dir.join("torchtune_config.yaml");
+    let write = || {
+        std::fs::create_dir_all(output_dir)?;
+        std::fs::write(&path, config.to_yaml(config::Order::File))
+    };
+    write().map_err(|source| Error::Write { path: path.clone(), source })
+}
+
+/// Refuses batching functions that would batch otherwise than here.
+pub(crate) fn check_collate(name: Option<&str>, node: Option<&Node>, problems: &mut Problems) {
+    const KNOWN: &[&str] = &["torchtune.data.padded_collate_sft", "torchtune.data.padded_collate_packed"];
+    if let (Some(name), Some(node)) = (name, node)
+        && !KNOWN.contains(&name)
+    {
+        problems.wrong_value(node, "`torchtune.data.padded_collate_sft`");
+    }
+}
+
+/// One line for each key that is set and concerns PyTorch alone.
+pub(crate) fn notice_torch_only_keys(config: &Merged, problems: &mut Problems) {
+    let root = config.root();
+    let is_set = |key: &str| {
+        let node = root.at(key).filter(|node| !node.is_null());
+        node.is_some_and(|node| !matches!(node.value(), config::Value::Bool(false)))
+    };
+    for key in ["compile", "cudnn_deterministic_mode"] {
+        if is_set(key) {
+            problems.notice(format!("`{key}` has no effect: it concerns PyTorch alone"));
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What recipes say on stderr: notices always, information by `log_level`.
+
+use config::Merged;
+
+/// How much is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    Debug,
+    Info,
+    Quiet,
+}
+
+/// Speaks on stderr, around a progress bar if there is one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Console {
+    level: Level,
+}
+
+impl Console {
+    /// A console for a `log_level` key.
+    pub(crate) fn new(log_level: &str) -> Self {
+        let level = match log_level {
+            "DEBUG" => Level::Debug,
+            "INFO" => Level::Info,
+            _ => Level::Quiet,
+        };
+        Self { level }
+    }
+
+    /// Something the user should know although nothing is wrong.
+    pub(crate) fn notice(self, text: &str) {
+        metrics::notice(&format!("notice: {text}"));
+    }
+
+    /// What the recipe does.
+    pub(crate) fn info(self, text: &str) {
+        if self.level <= Level::Info {
+            metrics::notice(text);
+        }
+    }
+
+    /// The config that runs, as the reference prints it: keys sorted.
+    pub(crate) fn resolved_config(self, recipe: &str, config: &Merged) {
+        if self.level <= Level::Info {
+            metrics::notice(&format!(
+                "Running {recipe} with resolved config:\n\n{}",
+                config.to_yaml(config::Order::Sorted)
+            ));
+        }
+    }
+}

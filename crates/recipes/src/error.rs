@@ -1,0 +1,198 @@
+//! What can end a recipe, with the exit code and the one action that helps.
+
+use std::path::PathBuf;
+
+/// Result of a recipe.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of a recipe: of a part it uses, or its own.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The config.
+    #[error(transparent)]
+    Config(#[from] config::Error),
+    /// The tokenizer.
+    #[error(transparent)]
+    Tokenizer(#[from] tokenizers::Error),
+    /// The rows.
+    #[error(transparent)]
+    Data(#[from] data::Error),
+    /// The model's shape.
+    #[error(transparent)]
+    Model(#[from] models::Error),
+    /// Files of weights and checkpoints.
+    #[error(transparent)]
+    Checkpoint(#[from] checkpoint::Error),
+    /// The logger.
+    #[error(transparent)]
+    Metrics(#[from] metrics::Error),
+    /// The device.
+    #[error(transparent)]
+    Tensor(#[from] tensor::Error),
+    /// No recipe of that name.
+    #[error("unknown recipe `{name}`\n  available: {available}")]
+    UnknownRecipe {
+        /// What was asked for.
+        name: String,
+        /// The recipes there are.
+        available: String,
+    },
+    /// The device of the config is not there.
+    #[error("no device `{device}` for `device`\n  expected {available}")]
+    NoDevice {
+        /// What the config asks for.
+        device: String,
+        /// What there is.
+        available: String,
+    },
+    /// The backend could not be started.
+    #[error("the cpu backend cannot start: {reason}")]
+    Backend {
+        /// Why.
+        reason: String,
+    },
+    /// An environment variable has a value that means nothing.
+    #[error("wrong value for the environment variable `{variable}`\n  expected {expected}, found `{found}`")]
+    Environment {
+        /// Its name.
+        variable: &'static str,
+        /// What it takes.
+        expected: &'static str,
+        /// What it holds.
+        found: String,
+    },
+    /// A tokenizer or a row has an id that the model's embedding has no row for.
+    #[error("token id {token} is outside of the model's vocabulary\n  expected ids below vocab_size = {vocab_size}")]
+    TokenOutside {
+        /// The largest id in the rows.
+        token: i32,
+        /// Rows of the embedding.
+        vocab_size: usize,
+    },
+    /// A row is longer than the model can see.
+    #[error(
+        "a row of {found} tokens is longer than the model\n  expected at most {limit} tokens = `max_position_embeddings` (`model.max_seq_len`)"
+    )]
+    RowTooLong {
+        /// Tokens of the longest row.
+        found: usize,
+        /// Tokens the model can see.
+        limit: usize,
+    },
+    /// The loss or the gradients are not numbers any more.
+    #[error(
+        "loss is not finite at step {step} (loss = {}{}), training stopped before the update",
+        metrics::python_float(*loss),
+        grad_norm.map_or(String::new(), |norm| format!(", grad_norm = {}", metrics::python_float(norm)))
+    )]
+    NonFinite {
+        /// The step, from 1.
+        step: u64,
+        /// Its loss.
+        loss: f64,
+        /// Its gradient norm, if it was reached.
+        grad_norm: Option<f64>,
+    },
+    /// [`Error::NonFinite`], with what there is to go back to.
+    #[error("{error}\n  last checkpoint: {}", last.as_ref().map_or("none".to_owned(), |path| format!("`{}`", path.display())))]
+    Diverged {
+        /// What happened.
+        error: Box<Error>,
+        /// The newest complete checkpoint of the run.
+        last: Option<PathBuf>,
+    },
+    /// A resumed run that has nothing left to do.
+    #[error("nothing to train: `{checkpoint}` has already made {done} of {total} steps")]
+    NothingLeft {
+        /// The checkpoint.
+        checkpoint: String,
+        /// Steps it has made.
+        done: u64,
+        /// Steps that the config asks for.
+        total: u64,
+    },
+    /// A checkpoint of another kind of run.
+    #[error("cannot resume from `{checkpoint}`\n  {reason}")]
+    CannotResume {
+        /// The checkpoint.
+        checkpoint: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A model without weights was asked for, but nothing says how it starts.
+    #[error("the checkpoint folder `{dir}` has no weights to generate with")]
+    NoWeights {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The prompt leaves no room.
+    #[error("the prompt has {found} tokens\n  expected fewer than {limit} = `max_position_embeddings`")]
+    PromptTooLong {
+        /// Tokens of the prompt.
+        found: usize,
+        /// Tokens the model can see.
+        limit: usize,
+    },
+    /// A file of the recipe itself could not be written.
+    #[error("cannot write `{path}`: {source}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    /// One action that helps, if there is one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Config(e) => e.hint(),
+            Self::Tokenizer(e) => e.hint(),
+            Self::Data(e) => e.hint(),
+            Self::Model(e) => e.hint(),
+            Self::Checkpoint(e) => e.hint(),
+            Self::Metrics(e) => e.hint(),
+            Self::UnknownRecipe { .. } => None,
+            Self::NoDevice { .. } => Some("`device=auto` takes what is there".to_owned()),
+            Self::TokenOutside { .. } => {
+                Some("use the tokenizer that belongs to the model, or a model with a larger vocabulary".to_owned())
+            }
+            Self::RowTooLong { limit, .. } => Some(format!("`tokenizer.max_seq_len={limit}` cuts longer rows")),
+            Self::Diverged { last: Some(_), .. } => Some(
+                "resume with `tune run … resume_from_checkpoint=True`, a lower `optimizer.lr`, or `clip_grad_norm=1.0`"
+                    .to_owned(),
+            ),
+            Self::NonFinite { .. } | Self::Diverged { .. } => {
+                Some("start again with a lower `optimizer.lr`, or `clip_grad_norm=1.0`".to_owned())
+            }
+            Self::NothingLeft { .. } => Some("raise `epochs` or `max_steps_per_epoch` to train further".to_owned()),
+            Self::CannotResume { .. } => Some(
+                "start anew in another `output_dir`, with this checkpoint as `checkpointer.checkpoint_dir`".to_owned(),
+            ),
+            Self::NoWeights { .. } => Some("name a folder that a training run has saved".to_owned()),
+            Self::PromptTooLong { .. } => Some("shorten `prompt.user`".to_owned()),
+            Self::Tensor(_) | Self::Write { .. } | Self::Backend { .. } | Self::Environment { .. } => None,
+        }
+    }
+
+    /// 1 for a run that failed, 2 for a config or input that could not be run.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::NonFinite { .. } | Self::Diverged { .. } | Self::Tensor(_) | Self::Write { .. } => 1,
+            Self::Metrics(_) => 1,
+            _ => 2,
+        }
+    }
+}
+
+impl From<train::Error> for Error {
+    fn from(error: train::Error) -> Self {
+        match error {
+            train::Error::Checkpoint(e) => Self::Checkpoint(e),
+            train::Error::Tensor(e) => Self::Tensor(e),
+            other => Self::Backend { reason: other.to_string() },
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Checkpoints of a run: writing them whole, finding the one to go on from.
+
+use std::path::{Path, PathBuf};
+
+use checkpoint::{
+    Checkpoint, CheckpointDir, CheckpointName, OptimizerRecord, RecipeState, SamplerPosition, keep_last_checkpoints,
+    latest_complete,
+};
+use models::Decoder;
+use serde_json::{Map, Value};
+use train::ParamStore;
+
+use crate::console::Console;
+use crate::model_folder::ModelFolder;
+use crate::{Error, Result};
+
+/// Files beside the weights that a saved folder needs, as names and texts.
+pub(crate) type SideFiles = Vec<(String, String)>;
+
+/// Where a run stands, counted in finished epochs and optimizer steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Position {
+    /// Finished epochs.
+    pub(crate) epochs_run: u64,
+    /// Finished optimizer steps of the whole run.
+    pub(crate) steps_run: u64,
+    /// Finished optimizer steps of the running epoch.
+    pub(crate) step_in_epoch: u64,
+}
+
+impl Position {
+    /// The same place, said as the start of the next epoch if this one is finished.
+    pub(crate) fn rolled_over(self, steps_per_epoch: u64) -> Self {
+        if self.step_in_epoch < steps_per_epoch {
+            return self;
+        }
+        Self { epochs_run: self.epochs_run + 1, step_in_epoch: 0, ..self }
+    }
+}
+
+/// What stays the same over the checkpoints of a run.
+#[derive(Debug)]
+pub(crate) struct Saver<'a> {
+    pub(crate) output_dir: PathBuf,
+    pub(crate) folder: &'a ModelFolder,
+    /// Files made for a folder that has none to copy (a GGUF source).
+    pub(crate) made_files: SideFiles,
+    pub(crate) keep_last: Option<usize>,
+    pub(crate) seed: u64,
+    pub(crate) total_epochs: u64,
+    pub(crate) steps_per_epoch: u64,
+    pub(crate) max_steps_per_epoch: Option<u64>,
+    pub(crate) rows_per_step: u64,
+    pub(crate) optimizer: OptimizerRecord,
+    pub(crate) console: Console,
+}
+
+impl Saver<'_> {
+    /// Writes a checkpoint that other programs load as a Hugging Face folder and a later run can go on from.
+    pub(crate) fn save(&self, name: CheckpointName, model: &Decoder, store: &ParamStore, at: Position) -> Result<()> {
+        let started = std::time::Instant::now();
+        let mut dir = CheckpointDir::begin(&self.output_dir, name, store.checkpoint_bytes()?)?;
+        store.write_weights(&mut dir)?;
+        store.write_optimizer(&mut dir)?;
+        dir.write_config(&self.folder.saved_config(model.config(), store.dtype()))?;
+        for (file, text) in &self.made_files {
+            dir.write_file(file, text.as_bytes())?;
+        }
+        if !self.folder.is_gguf() {
+            for text in dir.copy_side_files(self.folder.dir())? {
+                self.console.notice(&text);
+            }
+        }
+        let saved = dir.commit(&self.state(at))?;
+        self.console.info(&format!(
+            "Checkpoint saved to {} in {:.2} seconds.",
+            saved.path().display(),
+            started.elapsed().as_secs_f64()
+        ));
+        if let Some(keep) = self.keep_last {
+            for removed in keep_last_checkpoints(&self.output_dir, keep, name)? {
+                self.console.info(&format!("Checkpoint {removed} removed, {keep} are kept."));
+            }
+        }
+        Ok(())
+    }
+
+    fn state(&self, at: Position) -> RecipeState {
+        RecipeState {
+            epochs_run: at.epochs_run,
+            total_epochs: self.total_epochs,
+            steps_run: at.steps_run,
+            total_training_steps: Some(self.total_epochs * self.steps_per_epoch),
+            max_steps_per_epoch: self.max_steps_per_epoch,
+            seed: self.seed,
+            sampler: SamplerPosition { epoch: at.epochs_run, rows_used: at.step_in_epoch * self.rows_per_step },
+            optimizer: self.optimizer.clone(),
+            payload: Value::Null,
+        }
+    }
+}
+
+/// A checkpoint to go on from.
+#[derive(Debug)]
+pub(crate) struct Resumed {
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) position: Position,
+}
+
+/// The newest complete checkpoint in `output_dir`, and where it stands when a step uses `rows_per_step` rows.
+pub(crate) fn find_resumed(output_dir: &Path, rows_per_step: u64, console: Console) -> Result<Resumed> {
+    let (checkpoint, notices) = latest_complete(output_dir)?.required(output_dir)?;
+    for text in notices {
+        console.notice(&text);
+    }
+    let state = &checkpoint.state;
+    let step_in_epoch = state.sampler.rows_used / rows_per_step;
+    if state.sampler.rows_used % rows_per_step != 0 {
+        return Err(Error::CannotResume {
+            checkpoint: checkpoint.path().display().to_string(),
+            reason: format!(
+                "it has used {} rows of its epoch, which is no multiple of batch_size * gradient_accumulation_steps = {rows_per_step}",
+                state.sampler.rows_used
+            ),
+        });
+    }
+    let position = Position { epochs_run: state.sampler.epoch, steps_run: state.steps_run, step_in_epoch };
+    Ok(Resumed { checkpoint, position })
+}
+
+/// A component's name and keys, for the record in a checkpoint.
+pub(crate) fn component_record(section: Option<&config::Node>) -> OptimizerRecord {
+    let mut hyperparameters = match section.map(|section| config::to_json(section, config::Order::File)) {
+        Some(Value::Object(map)) => map,
+        _ => Map::new(),
+    };
+    let name = hyperparameters.shift_remove("_component_");
+    let name = name.and_then(|n| n.as_str().map(str::to_owned)).unwrap_or_default();
+    OptimizerRecord { name, hyperparameters }
+}

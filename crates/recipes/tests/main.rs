@@ -1,0 +1,3 @@
+//! Whole models and whole runs.
+
+mod model_folders;
