@@ -2,12 +2,13 @@
 //!
 //! A kernel's bench is a bench target of its crate (`crates/cpu/benches/matmul.rs`, `[[bench]] harness = false`); it is
 //! found by itself, nothing is listed here. Each prints its own table, times and rates measured in that run. Whole
-//! training steps, which need the `tune` binary and a peer beside it, are added to [`run`] after the targets.
+//! training steps, beside a peer, come last: see [`peer`].
 
 use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::cargo::cargo;
+use crate::peer;
 use crate::workspace::Workspace;
 
 /// What to run.
@@ -18,6 +19,8 @@ pub(crate) struct BenchArgs {
     /// Print the names and run nothing
     #[arg(long)]
     list: bool,
+    #[command(flatten)]
+    peer: peer::PeerArgs,
 }
 
 /// One bench target.
@@ -37,18 +40,21 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         for bench in &benches {
             println!("{}", bench.name);
         }
+        println!("{} (needs --rows)", peer::NAME);
         return Ok(());
     }
-    if benches.is_empty() && filter.is_empty() {
-        bail!("no crate of this workspace has a bench target");
-    }
-    if benches.is_empty() {
+    let whole_steps = peer::NAME.contains(filter) && (args.peer.given() || filter == peer::NAME);
+    if benches.is_empty() && !whole_steps {
         bail!("no bench named like `{filter}`; `cargo xtask bench --list` prints all names");
     }
     cargo(["build", "--release", "--package", "ferrotune"]).run()?;
     for bench in &benches {
         println!("== {}", bench.name);
         cargo(["bench", "--package", &bench.package, "--bench", &bench.target]).run()?;
+    }
+    if whole_steps {
+        println!("== {}", peer::NAME);
+        peer::run(&args.peer)?;
     }
     Ok(())
 }

@@ -8,6 +8,8 @@
 mod bench;
 mod cargo;
 mod layering;
+mod peer;
+mod smollm2;
 mod sources;
 mod steps;
 mod workspace;
@@ -100,15 +102,22 @@ fn check(steps: &mut Steps) {
 }
 
 fn test(steps: &mut Steps, args: &TestArgs) {
+    let model = smollm2::locate();
+    let nextest = |args: &[&str]| {
+        let command = cargo(["nextest", "run"]).args(args);
+        match &model {
+            Some(path) => command.env(smollm2::VARIABLE, &path.display().to_string()),
+            None => command,
+        }
+    };
     if args.slow {
-        let slow =
-            ["nextest", "run", "--workspace", "--profile", "slow", "--run-ignored", "only", "--no-tests", "pass"];
-        steps.run("slow tests", || cargo(slow).args(&args.nextest).run());
+        let slow = ["--workspace", "--profile", "slow", "--run-ignored", "only", "--no-tests", "pass"];
+        steps.run("slow tests", || nextest(&slow).args(&args.nextest).run());
     } else if args.nextest.is_empty() {
-        steps.run("tests", || cargo(["nextest", "run", "--workspace", "--no-fail-fast"]).run());
+        steps.run("tests", || nextest(&["--workspace", "--no-fail-fast"]).run());
         steps.run("doc tests", || cargo(["test", "--workspace", "--doc", "--quiet"]).run());
     } else {
-        steps.run("tests", || cargo(["nextest", "run"]).args(&args.nextest).run());
+        steps.run("tests", || nextest(&[]).args(&args.nextest).run());
     }
 }
 

@@ -405,7 +405,7 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Io { source, .. } | Self::OutputUnwritable { source, .. } => io_hint(source),
-            Self::NotAFolder { .. } => Some("give a folder that holds a model, or download one with `tune download`".into()),
+            Self::NotAFolder { .. } => Some("give a folder that holds a model; the path is relative to the working directory".into()),
             Self::MissingFile { dir, mention: Some(_), .. } => {
                 Some(format!("the download looks incomplete; download the model again into `{}`", dir.display()))
             }
@@ -415,6 +415,7 @@ impl Error {
             Self::NoWeights { candidates, .. } if !candidates.is_empty() => {
                 Some(format!("name the files: `checkpointer.checkpoint_files=[{}]`", candidates.join(",")))
             }
+            Self::NoWeights { .. } => Some("name a folder with weights, or start from random ones with `model.init=random`".into()),
             Self::OnlyPickle { .. } | Self::FileKind { .. } => Some(
                 "load the model in Python transformers and write it again with `save_pretrained(folder, \
                  safe_serialization=True)`"
@@ -424,6 +425,9 @@ impl Error {
             Self::IndexTensor { .. } | Self::Safetensors { .. } => match self {
                 Self::Safetensors { problem: HeaderProblem::LfsPointer, .. } => {
                     Some("run `git lfs pull` in that folder, or download the model again".into())
+                }
+                Self::Safetensors { problem: HeaderProblem::Gguf, .. } => {
+                    Some("give the file a name that ends in `.gguf`".into())
                 }
                 _ => Some("the file looks damaged or half downloaded; download it again".into()),
             },
@@ -436,7 +440,7 @@ impl Error {
             )),
             Self::Names(mismatch) => names_hint(mismatch),
             Self::DiskSpace { .. } => Some("free some space, or choose another `output_dir`".into()),
-            Self::OutputInsideCheckpoint { .. } => Some("choose an `output_dir` outside of `checkpointer.checkpoint_dir`".into()),
+            Self::OutputInsideCheckpoint { .. } => Some("choose a folder outside of `checkpointer.checkpoint_dir`, which is only read".into()),
             Self::OutputHoldsRun { .. } => Some(
                 "continue it with `resume_from_checkpoint=True`, replace it with `overwrite_output_dir=True`, or choose \
                  another `output_dir`"
@@ -454,6 +458,9 @@ impl Error {
 fn io_hint(source: &io::Error) -> Option<String> {
     match source.kind() {
         io::ErrorKind::StorageFull => Some("the disk is full: free some space, or choose another `output_dir`".into()),
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            Some("a part of that path is a file: choose another folder".into())
+        }
         io::ErrorKind::PermissionDenied => Some("check the permissions of the folder, or choose another one".into()),
         _ => None,
     }

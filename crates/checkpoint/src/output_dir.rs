@@ -22,7 +22,7 @@ pub enum ExistingRun {
     Overwrite,
 }
 
-/// Checks the output folder against the folders that are read, makes it, and tries to write there.
+/// Checks the output folder against the folders that are read, and tries to write there. Leaves no trace.
 pub fn check_output_dir(output_dir: &Path, checkpoint_dirs: &[&Path], existing: ExistingRun) -> Result<()> {
     let output = resolved(output_dir)?;
     for checkpoint_dir in checkpoint_dirs {
@@ -106,9 +106,18 @@ fn relative_text(path: &Path, base: &Path) -> String {
     path.strip_prefix(base).unwrap_or(path).to_string_lossy().into_owned()
 }
 
-/// Makes the folder, writes a file there and deletes it again.
+/// Makes the folder, writes a file there and deletes what was made: a run that ends before it trains leaves nothing.
 fn probe(output_dir: &Path) -> std::io::Result<()> {
-    fs::create_dir_all(output_dir)?;
+    let made: Vec<&Path> = output_dir.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).collect();
+    let written = fs::create_dir_all(output_dir).and_then(|()| probe_existing(output_dir));
+    for dir in made {
+        // Fails where it was not made, or where somebody else has begun to use it.
+        let _ = fs::remove_dir(dir);
+    }
+    written
+}
+
+fn probe_existing(output_dir: &Path) -> std::io::Result<()> {
     let path = output_dir.join(format!(".write_probe.{}", std::process::id()));
     let written = fs::File::create(&path).and_then(|mut file| file.write_all(b"probe"));
     let removed = fs::remove_file(&path);

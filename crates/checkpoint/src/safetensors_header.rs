@@ -51,6 +51,9 @@ pub enum HeaderProblem {
     /// A Git LFS pointer where the file should be.
     #[error("expected weights, found a Git LFS pointer")]
     LfsPointer,
+    /// A GGUF file under the name of a safetensors file.
+    #[error("expected safetensors, found a GGUF file")]
+    Gguf,
     /// A header that is not JSON of the right form.
     #[error("bad header")]
     Json(#[source] serde_json::Error),
@@ -136,6 +139,9 @@ pub fn parse(file: &[u8]) -> Result<Header, HeaderProblem> {
     let found = file.len() as u64;
     if file.starts_with(b"version https://git-lfs") {
         return Err(HeaderProblem::LfsPointer);
+    }
+    if file.starts_with(b"GGUF") {
+        return Err(HeaderProblem::Gguf);
     }
     let Some((length, rest)) = file.split_first_chunk::<LENGTH_BYTES>() else {
         return Err(HeaderProblem::Truncated { expected: LENGTH_BYTES as u64, found });

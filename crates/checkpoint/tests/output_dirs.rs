@@ -12,10 +12,13 @@ fn check(output: &Path, model: &Path) -> checkpoint::Result<()> {
 }
 
 #[test]
-fn a_fresh_folder_is_made_and_left_empty() {
+fn a_fresh_folder_is_tried_and_leaves_no_trace() {
     let dir = tempfile::tempdir().unwrap();
     let model = dir.path().join("model");
     let output = dir.path().join("deep/er/out");
+    check(&output, &model).unwrap();
+    assert!(!dir.path().join("deep").exists());
+    fs::create_dir_all(&output).unwrap();
     check(&output, &model).unwrap();
     assert_eq!(fs::read_dir(&output).unwrap().count(), 0);
 }

@@ -63,9 +63,7 @@ impl Error {
     /// The one action that helps, without the word `hint:`.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Read { .. } => {
-                Some("`tune ls` lists the built-in configs; any other name is a path to a YAML file".into())
-            }
+            Self::Read { .. } => Some("give the path of a YAML file, relative to the working directory".into()),
             Self::NotUtf8 { .. } => Some("save the file as UTF-8".into()),
             Self::Yaml { fault, .. } => fault.hint(),
             Self::Override { fault, .. } => fault.hint(),

@@ -228,8 +228,10 @@ impl Problems {
         self.push(Problem { key: node.path().to_owned(), origin: node.key_origin().clone(), kind, hint: None })
     }
 
-    /// Nothing takes the key of `node`, and the dotted key `meant` is close to it.
+    /// Nothing takes the key of `node`, and the dotted key `meant` is close to it. If `meant` is missing, this is why, and
+    /// it is not reported twice.
     pub fn unknown_key(&mut self, node: &Node, meant: String) -> &mut Problem {
+        self.problems.retain(|p| !(matches!(p.kind, ProblemKind::Missing { .. }) && p.key == meant));
         let hint = Some(format!("did you mean `{meant}`?"));
         let kind = ProblemKind::UnknownKey { meant };
         self.push(Problem { key: node.path().to_owned(), origin: node.key_origin().clone(), kind, hint })

@@ -37,7 +37,11 @@ per_isa! {
 
 per_isa! {
     fn sum_squares<const FMA: bool, T: Element>(x: &[T]) -> f64 {
-        x.chunks(SEGMENT).map(|x| f64::from(dot::<FMA, T, T>(x, x))).sum()
+        let mut sum = 0.0;
+        for x in x.chunks(SEGMENT) {
+            sum += f64::from(dot::<FMA, T, T>(x, x));
+        }
+        sum
     }
 }
 

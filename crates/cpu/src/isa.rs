@@ -112,7 +112,8 @@ impl fmt::Display for Isa {
 /// Compiles a function for every instruction set and lets its first argument, an [`Isa`], choose.
 ///
 /// The body sees the constant `FMA`: whether fused multiply-add is one instruction there (see [`crate::numbers::mul_add`]).
-/// Everything it calls in its loops must be `#[inline(always)]` or a closure, so that it is compiled along.
+/// Everything it calls in its loops must be `#[inline(always)]`, so that it is compiled along; closures given to iterators may
+/// not be.
 macro_rules! per_isa {
     (
         $(#[$meta:meta])*

@@ -18,6 +18,8 @@ mod adamw;
 mod attention;
 mod backend;
 mod buffer;
+#[cfg(feature = "counting-alloc")]
+pub mod counting_alloc;
 mod crew;
 mod elementwise;
 mod embedding;

@@ -121,6 +121,11 @@ per_isa! {
     }
 }
 
+/// Rows that one strip takes before the next strip takes the same: as many cache lines as one set holds twice over.
+const STRIP_ROWS: usize = 16;
+/// Elements that a row of a strip is copied with: a whole vector. The next row overwrites what exceeds MR.
+const WIDE: usize = 8;
+
 per_isa! {
     /// Strips of MR columns: out of `len` rows of `num_columns` elements, `stride` apart, strip s holds columns s MR to
     /// s MR + MR - 1, for one row after the other. The last strip is filled up with zeros.
@@ -131,18 +136,29 @@ per_isa! {
         size: (usize, usize),
     ) {
         let (len, num_columns) = size;
-        for row in 0..len {
-            let (full, rest) = src[row * stride..][..num_columns].as_chunks::<MR>();
-            for (strip, src) in full.iter().enumerate() {
-                let dst = &mut strips[(strip * len + row) * MR..][..MR];
-                for i in 0..MR {
-                    dst[i] = src[i].to_f32();
+        for first in (0..len).step_by(STRIP_ROWS) {
+            let rows = first..(first + STRIP_ROWS).min(len);
+            for (strip, column) in (0..num_columns).step_by(MR).enumerate() {
+                let mut row = rows.start;
+                if column + WIDE <= num_columns {
+                    // Not the very last row: what follows it belongs to the next strip.
+                    while row < rows.end.min(len - 1) {
+                        let src = &src[row * stride + column..][..WIDE];
+                        let dst = &mut strips[(strip * len + row) * MR..][..WIDE];
+                        for i in 0..WIDE {
+                            dst[i] = src[i].to_f32();
+                        }
+                        row += 1;
+                    }
                 }
-            }
-            if !rest.is_empty() {
-                let dst = &mut strips[(full.len() * len + row) * MR..][..MR];
-                for (i, dst) in dst.iter_mut().enumerate() {
-                    *dst = rest.get(i).map_or(0.0, |v| v.to_f32());
+                let columns = MR.min(num_columns - column);
+                for row in row..rows.end {
+                    let src = &src[row * stride + column..][..columns];
+                    let dst = &mut strips[(strip * len + row) * MR..][..MR];
+                    dst.fill(0.0);
+                    for i in 0..columns {
+                        dst[i] = src[i].to_f32();
+                    }
                 }
             }
         }

@@ -34,6 +34,15 @@ impl<'a> Lhs<'a> {
         Self { data, strip_stride: MR, row_stride: 1, col_stride: stride }
     }
 
+    /// Panics: if neither terms nor rows lie side by side.
+    fn terms(&self) -> Terms {
+        match (self.row_stride, self.col_stride) {
+            (_, 1) => Terms::Near,
+            (1, _) => Terms::Far,
+            _ => panic!("terms or rows of the left factor lie side by side"),
+        }
+    }
+
     /// One past the last element that a product of `m` rows and `k` terms reads.
     fn end(&self, m: usize, k: usize) -> usize {
         let last_row = |row: usize| (row / MR) * self.strip_stride + (row % MR) * self.row_stride;
@@ -111,13 +120,22 @@ pub(crate) fn multiply(
     }
 }
 
+/// How the terms of a row of the left factor lie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Terms {
+    /// Side by side; rows at any stride.
+    Near,
+    /// At any stride; rows side by side.
+    Far,
+}
+
 /// A tile's loop under an instruction set.
 trait Tile {
-    /// `c (+)= a b` for R rows and NR columns.
+    /// `c (+)= a b` for R rows and NR columns; NEAR says how the terms lie.
     ///
     /// # Safety
     /// Every element of `block` from the given starts on, for R rows and one panel, lies in its slice.
-    unsafe fn tile<const R: usize>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32);
+    unsafe fn tile<const R: usize, const NEAR: bool>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32);
 }
 
 /// All tiles of a block.
@@ -126,6 +144,18 @@ trait Tile {
 /// The block's elements lie in its slices and `c`.
 #[inline(always)]
 unsafe fn tiles<T: Tile>(block: Block<'_>, c: *mut f32) {
+    match block.a.terms() {
+        // SAFETY: promised by the caller.
+        Terms::Near => unsafe { tiles_of::<T, true>(block, c) },
+        // SAFETY: promised by the caller.
+        Terms::Far => unsafe { tiles_of::<T, false>(block, c) },
+    }
+}
+
+/// # Safety
+/// As for [`tiles`]; NEAR is how the terms lie.
+#[inline(always)]
+unsafe fn tiles_of<T: Tile, const NEAR: bool>(block: Block<'_>, c: *mut f32) {
     for first_row in (0..block.m).step_by(MR) {
         for panel in 0..block.n / NR {
             // SAFETY: strips, panels and tiles of the block lie inside of its slices.
@@ -134,12 +164,12 @@ unsafe fn tiles<T: Tile>(block: Block<'_>, c: *mut f32) {
                 let b = block.b.data.as_ptr().add(panel * block.b.panel_stride);
                 let c = c.add(first_row * block.c_stride + panel * NR);
                 match block.m - first_row {
-                    1 => T::tile::<1>(&block, a, b, c),
-                    2 => T::tile::<2>(&block, a, b, c),
-                    3 => T::tile::<3>(&block, a, b, c),
-                    4 => T::tile::<4>(&block, a, b, c),
-                    5 => T::tile::<5>(&block, a, b, c),
-                    _ => T::tile::<MR>(&block, a, b, c),
+                    1 => T::tile::<1, NEAR>(&block, a, b, c),
+                    2 => T::tile::<2, NEAR>(&block, a, b, c),
+                    3 => T::tile::<3, NEAR>(&block, a, b, c),
+                    4 => T::tile::<4, NEAR>(&block, a, b, c),
+                    5 => T::tile::<5, NEAR>(&block, a, b, c),
+                    _ => T::tile::<MR, NEAR>(&block, a, b, c),
                 }
             }
         }
@@ -151,7 +181,7 @@ struct Portable;
 
 impl Tile for Portable {
     #[inline(always)]
-    unsafe fn tile<const R: usize>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32) {
+    unsafe fn tile<const R: usize, const NEAR: bool>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32) {
         // SAFETY: promised by the caller.
         unsafe { tile_plain::<R>(block, a, b, c, |x, y, sum| x * y + sum) }
     }
@@ -164,7 +194,7 @@ struct Fused;
 #[cfg(target_arch = "aarch64")]
 impl Tile for Fused {
     #[inline(always)]
-    unsafe fn tile<const R: usize>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32) {
+    unsafe fn tile<const R: usize, const NEAR: bool>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32) {
         // SAFETY: promised by the caller.
         unsafe { tile_plain::<R>(block, a, b, c, f32::mul_add) }
     }
@@ -219,32 +249,51 @@ struct Avx2;
 #[cfg(target_arch = "x86_64")]
 impl Tile for Avx2 {
     #[inline(always)]
-    unsafe fn tile<const R: usize>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32) {
+    unsafe fn tile<const R: usize, const NEAR: bool>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32) {
         // SAFETY: promised by the caller; only `tiles_avx2` uses this tile.
-        unsafe { tile_avx2::<R>(block, a, b, c) }
+        unsafe { tile_avx2::<R, NEAR>(block, a, b, c) }
     }
 }
+
+/// Terms that the loop takes at once, so that counting and addresses cost little beside the sums.
+#[cfg(target_arch = "x86_64")]
+const UNROLL: usize = 4;
 
 /// # Safety
 /// AVX2 and FMA are there, and as for [`Tile::tile`].
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn tile_avx2<const R: usize>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32) {
+unsafe fn tile_avx2<const R: usize, const NEAR: bool>(
+    block: &Block<'_>,
+    a: *const f32,
+    mut b: *const f32,
+    c: *mut f32,
+) {
     use std::arch::x86_64::{
         _mm256_add_ps, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_storeu_ps,
     };
-    let (row_stride, col_stride, b_stride) = (block.a.row_stride, block.a.col_stride, block.b.row_stride);
+    let b_stride = block.b.row_stride;
+    // Between rows at one term, and between terms of one row; one of them is known to the compiler.
+    let (row_stride, col_stride) = if NEAR { (block.a.row_stride, 1) } else { (1, block.a.col_stride) };
+    let mut rows: [*const f32; R] = std::array::from_fn(|i| a.wrapping_add(i * row_stride));
     let mut sums = [[_mm256_setzero_ps(); 2]; R];
-    for p in 0..block.k {
-        // SAFETY: term p of the tile's columns; the caller promises that they exist.
-        let [b0, b1] = unsafe { [0, 8].map(|half| _mm256_loadu_ps(b.add(p * b_stride + half))) };
-        for i in 0..R {
-            // SAFETY: term p of row i; the caller promises that it exists.
-            let a = unsafe { _mm256_broadcast_ss(&*a.add(p * col_stride + i * row_stride)) };
-            sums[i][0] = _mm256_fmadd_ps(a, b0, sums[i][0]);
-            sums[i][1] = _mm256_fmadd_ps(a, b1, sums[i][1]);
+    let mut p = 0;
+    while p < block.k {
+        let terms = if p + UNROLL <= block.k { UNROLL } else { 1 };
+        for u in 0..terms {
+            // SAFETY: term p + u of the tile's columns; the caller promises that they exist.
+            let [b0, b1] = unsafe { [0, 8].map(|half| _mm256_loadu_ps(b.add(u * b_stride + half))) };
+            for i in 0..R {
+                // SAFETY: term p + u of row i; the caller promises that it exists.
+                let a = unsafe { _mm256_broadcast_ss(&*rows[i].add(u * col_stride)) };
+                sums[i][0] = _mm256_fmadd_ps(a, b0, sums[i][0]);
+                sums[i][1] = _mm256_fmadd_ps(a, b1, sums[i][1]);
+            }
         }
+        p += terms;
+        b = b.wrapping_add(terms * b_stride);
+        rows = rows.map(|row| row.wrapping_add(terms * col_stride));
     }
     for (i, sums) in sums.iter().enumerate() {
         for (half, &sum) in sums.iter().enumerate() {

@@ -6,7 +6,7 @@
 //! Checked: `conformance/data/datasets.jsonl`.
 
 use crate::packing::{Document, pack_lengths};
-use crate::{Error, Notices, Result};
+use crate::{Error, Notices, Place, Result};
 
 /// The label of a position that adds nothing to the loss.
 pub const IGNORE_INDEX: i32 = -100;
@@ -20,6 +20,8 @@ pub struct Dataset {
     /// Per row: where its tokens and its documents end.
     ends: Vec<(usize, usize)>,
     packed_len: Option<usize>,
+    /// Length of the longest document that was read from a file, and where it stands.
+    longest: Option<(usize, Place)>,
     notices: Notices,
 }
 
@@ -52,6 +54,19 @@ impl Dataset {
         self.labels.extend_from_slice(labels);
         self.documents.push(Document { len: tokens.len(), first_position: 0 });
         self.ends.push((self.tokens.len(), self.documents.len()));
+    }
+
+    /// [`Dataset::push`] of a document read from `place`.
+    pub(crate) fn push_from(&mut self, place: &Place, tokens: &[i32], labels: &[i32]) {
+        if self.longest.as_ref().is_none_or(|(len, _)| *len < tokens.len()) {
+            self.longest = Some((tokens.len(), place.clone()));
+        }
+        self.push(tokens, labels);
+    }
+
+    /// Where the longest row stands in its file; `None` if rows are packs, or were not read from files.
+    pub fn longest_row(&self) -> Option<&Place> {
+        self.longest.as_ref().filter(|_| self.packed_len.is_none()).map(|(_, place)| place)
     }
 
     /// Number of rows: documents, or packs.
@@ -133,6 +148,11 @@ impl Dataset {
             all.labels.extend(part.labels);
             all.documents.extend(part.documents);
             all.ends.extend(part.ends.iter().map(|(t, d)| (t + tokens, d + documents)));
+            if let Some((len, _)) = &part.longest
+                && all.longest.as_ref().is_none_or(|(longest, _)| longest < len)
+            {
+                all.longest = part.longest;
+            }
             all.notices.merge(part.notices);
         }
         Ok(all)

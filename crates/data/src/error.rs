@@ -219,7 +219,7 @@ pub enum Error {
     /// Too few rows for a single step.
     #[error(
         "too few rows for one optimizer step\n  expected at least {} = ranks {num_replicas} * batch_size {batch_size} * gradient_accumulation_steps {gradient_accumulation_steps}, found {found}",
-        num_replicas * batch_size * gradient_accumulation_steps
+        num_replicas.saturating_mul(*batch_size).saturating_mul(*gradient_accumulation_steps)
     )]
     TooFewRows {
         /// Rows, or packs, of the dataset.
@@ -251,6 +251,10 @@ impl Error {
             Self::Format { .. } => "convert the rows to JSON, one object a line, and give `source: json`",
             Self::NoDataFiles { .. } => "add `data_files: <path>`, or give the file or its folder as `source`",
             Self::FileAndDataFiles { .. } => "give `source: json` beside `data_files`, or remove `data_files`",
+            Self::NoFile { .. } => {
+                "check `dataset.data_files`; paths are relative to `dataset.data_dir`, or to the working directory"
+            }
+            Self::NoRows { rows: 0, .. } => "give files with at least one row",
             Self::Unclosed { .. } => "the file looks cut off; fetch or write it again",
             Self::MissingColumn { .. } => {
                 "name the columns of the file with `column_map`, or with the builder's own key (`column`, `conversation_column`)"
@@ -263,5 +267,41 @@ impl Error {
             _ => return None,
         };
         Some(hint.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_of_the_system_keeps_its_cause() {
+        let cause = io::Error::from(io::ErrorKind::PermissionDenied);
+        let error = Error::Io { path: "data/train.jsonl".into(), cause };
+        assert_eq!(error.to_string(), "cannot read `data/train.jsonl`");
+        assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "permission denied");
+        assert_eq!(error.hint(), None);
+    }
+
+    #[test]
+    fn hints_name_one_action() {
+        let path = PathBuf::from("a.json");
+        let hint = |error: Error| error.hint().unwrap();
+        assert_eq!(
+            hint(Error::Unclosed { path: path.clone(), rows: 1 }),
+            "the file looks cut off; fetch or write it again"
+        );
+        assert_eq!(
+            hint(Error::Format { found: "csv".to_owned() }),
+            "convert the rows to JSON, one object a line, and give `source: json`"
+        );
+        assert_eq!(
+            hint(Error::NoDataFiles { format: "json".to_owned() }),
+            "add `data_files: <path>`, or give the file or its folder as `source`"
+        );
+        assert_eq!(
+            hint(Error::FileAndDataFiles { path }),
+            "give `source: json` beside `data_files`, or remove `data_files`"
+        );
     }
 }

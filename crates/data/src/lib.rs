@@ -1,8 +1,8 @@
 //! Rows to batches: sources, messages, templates, masking, packing, collation, order.
 //!
 //! ```text
-//! config section ─ builders ─▶ Plan ─▶ Rows ─ transform ─▶ messages ─ tokenizer ─▶ Dataset (flat tokens and labels)
-//! Dataset ─ pack ─▶ Dataset ─ Loader (order, ranks, accumulation) ─▶ windows of Batch
+//! config section -> builders -> Plan -> Rows -> transform -> messages -> tokenizer -> Dataset (flat tokens and labels)
+//! Dataset -> pack -> Dataset -> Loader (order, ranks, accumulation) -> windows of Batch
 //! ```
 //!
 //! Everything that can be wrong with a dataset is found while the `Dataset` is built, before training starts.

@@ -68,7 +68,7 @@ impl Loader {
     pub fn batches_per_epoch(&self) -> usize {
         let LoaderOptions { batch_size, sampler, drop_last, .. } = self.options;
         if drop_last {
-            self.dataset.len() / (sampler.num_replicas * batch_size)
+            self.dataset.len() / sampler.num_replicas.saturating_mul(batch_size)
         } else {
             self.dataset.len().div_ceil(sampler.num_replicas).div_ceil(batch_size)
         }

@@ -108,7 +108,7 @@ fn push_messages(dataset: &mut Dataset, row: &Row, transform: &Transform, tokeni
     if labels.iter().all(|&label| label == IGNORE_INDEX) {
         notices.untrained.add(row.place());
     }
-    dataset.push(&tokens, &labels);
+    dataset.push_from(row.place(), &tokens, &labels);
     Ok(())
 }
 
@@ -128,7 +128,7 @@ fn push_text(dataset: &mut Dataset, row: &Row, column: &str, add_eos: bool, toke
         tokens.truncate(max_seq_len - 1);
         dataset.notices_mut().truncated.add(row.place());
     }
-    dataset.push(&tokens, &shifted_labels(&tokens, None));
+    dataset.push_from(row.place(), &tokens, &shifted_labels(&tokens, None));
     Ok(())
 }
 

@@ -34,7 +34,9 @@ fn steps(rows: usize, epoch: usize, ranks: usize, batch_size: usize, accumulatio
             step.extend(window.iter().flat_map(|batch| batch.tokens.clone()));
         }
     }
-    steps.iter_mut().for_each(|step| step.sort_unstable());
+    for step in &mut steps {
+        step.sort_unstable();
+    }
     steps
 }
 

@@ -1,6 +1,6 @@
 //! The config section `metric_logger`: which logger, with what, under torchtune's names.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use config::{FromNode, Names, Node, Problems};
 
@@ -71,6 +71,14 @@ impl MetricLoggerConfig {
         match METRIC_LOGGERS.choose(section, problems)? {
             Kind::Disk => DiskLoggerConfig::check(section, problems).map(Self::Disk),
             Kind::Stdout => StdoutLoggerConfig::check(section, problems).map(Self::Stdout),
+        }
+    }
+
+    /// The folder that the logger writes to, if it writes to one.
+    pub fn log_dir(&self) -> Option<&Path> {
+        match self {
+            Self::Disk(config) => Some(&config.log_dir),
+            Self::Stdout(_) => None,
         }
     }
 

@@ -58,6 +58,10 @@ impl Sources<'_> {
         let hidden_size = merge.size("hidden_size", "embed_dim", |f| f.hidden_size)?;
         let num_attention_heads = merge.size("num_attention_heads", "num_heads", |f| f.num_attention_heads)?;
         let head_dim = merge.optional_size("head_dim", |f| f.head_dim)?;
+        if head_dim.is_none() && num_attention_heads > 0 && !hidden_size.is_multiple_of(num_attention_heads) {
+            let expected = format!("a multiple of num_attention_heads = {num_attention_heads}");
+            return Err(Error::Shape { key: "hidden_size", expected, found: hidden_size });
+        }
         let config = DecoderConfig {
             vocab_size: merge.size("vocab_size", "vocab_size", |f| f.vocab_size)?,
             hidden_size,

@@ -173,7 +173,7 @@ pub(crate) fn check_rows(dataset: &Dataset, model: &DecoderConfig) -> Result<()>
     }
     let (found, limit) = (dataset.max_row_len(), model.max_position_embeddings);
     if found > limit {
-        return Err(Error::RowTooLong { found, limit });
+        return Err(Error::RowTooLong { place: dataset.longest_row().cloned(), found, limit });
     }
     Ok(())
 }

@@ -30,6 +30,21 @@ pub enum Error {
     /// The device.
     #[error(transparent)]
     Tensor(#[from] tensor::Error),
+    /// The model's shape, as its folder and the config give it.
+    #[error(
+        "{source}\n  {} `{}`{}",
+        if *described { "in checkpoint folder" } else { "checkpoint folder" },
+        dir.display(),
+        if *described { "" } else { " has no `config.json`" }
+    )]
+    ModelFolder {
+        /// The folder.
+        dir: PathBuf,
+        /// Whether something in it describes the model.
+        described: bool,
+        /// What is wrong.
+        source: models::Error,
+    },
     /// No recipe of that name.
     #[error("unknown recipe `{name}`\n  available: {available}")]
     UnknownRecipe {
@@ -72,9 +87,12 @@ pub enum Error {
     },
     /// A row is longer than the model can see.
     #[error(
-        "a row of {found} tokens is longer than the model\n  expected at most {limit} tokens = `max_position_embeddings` (`model.max_seq_len`)"
+        "{} is longer than the model\n  expected at most {limit} tokens = `max_position_embeddings` (`model.max_seq_len`), found {found}",
+        place.as_ref().map_or("a pack".to_owned(), |place| format!("the row in {place}"))
     )]
     RowTooLong {
+        /// Where the row stands; `None` for a pack.
+        place: Option<data::Place>,
         /// Tokens of the longest row.
         found: usize,
         /// Tokens the model can see.
@@ -94,7 +112,13 @@ pub enum Error {
         /// Its gradient norm, if it was reached.
         grad_norm: Option<f64>,
     },
-    /// [`Error::NonFinite`], with what there is to go back to.
+    /// An update made weights infinite, NaN, or so large that their squares are.
+    #[error("the norm of the weights is not finite after step {step}, they are not saved")]
+    NonFiniteWeights {
+        /// The step, from 1.
+        step: u64,
+    },
+    /// [`Error::NonFinite`] or [`Error::NonFiniteWeights`], with what there is to go back to.
     #[error("{error}\n  last checkpoint: {}", last.as_ref().map_or("none".to_owned(), |path| format!("`{}`", path.display())))]
     Diverged {
         /// What happened.
@@ -151,10 +175,12 @@ impl Error {
             Self::Config(e) => e.hint(),
             Self::Tokenizer(e) => e.hint(),
             Self::Data(e) => e.hint(),
-            Self::Model(e) => e.hint(),
+            Self::Model(e) | Self::ModelFolder { source: e, .. } => e.hint(),
             Self::Checkpoint(e) => e.hint(),
             Self::Metrics(e) => e.hint(),
-            Self::UnknownRecipe { .. } => None,
+            Self::UnknownRecipe { name, .. } => {
+                config::nearest(name, crate::names()).map(|meant| format!("did you mean `{meant}`?"))
+            }
             Self::NoDevice { .. } => Some("`device=auto` takes what is there".to_owned()),
             Self::TokenOutside { .. } => {
                 Some("use the tokenizer that belongs to the model, or a model with a larger vocabulary".to_owned())
@@ -164,7 +190,7 @@ impl Error {
                 "resume with `tune run … resume_from_checkpoint=True`, a lower `optimizer.lr`, or `clip_grad_norm=1.0`"
                     .to_owned(),
             ),
-            Self::NonFinite { .. } | Self::Diverged { .. } => {
+            Self::NonFinite { .. } | Self::NonFiniteWeights { .. } | Self::Diverged { .. } => {
                 Some("start again with a lower `optimizer.lr`, or `clip_grad_norm=1.0`".to_owned())
             }
             Self::NothingLeft { .. } => Some("raise `epochs` or `max_steps_per_epoch` to train further".to_owned()),
@@ -180,8 +206,8 @@ impl Error {
     /// 1 for a run that failed, 2 for a config or input that could not be run.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::NonFinite { .. } | Self::Diverged { .. } | Self::Tensor(_) | Self::Write { .. } => 1,
-            Self::Metrics(_) => 1,
+            Self::NonFinite { .. } | Self::NonFiniteWeights { .. } | Self::Diverged { .. } => 1,
+            Self::Tensor(_) | Self::Write { .. } | Self::Metrics(_) => 1,
             _ => 2,
         }
     }

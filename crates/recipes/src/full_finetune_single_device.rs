@@ -44,6 +44,10 @@ pub(crate) fn run(config: &Merged, open_backend: &OpenBackend<'_>) -> Result<()>
         (false, false) => ExistingRun::Refuse,
     };
     check_output_dir(output_dir, &[&checkpointer.checkpoint_dir], existing)?;
+    let log_dir = settings.metric_logger.as_ref().and_then(MetricLoggerConfig::log_dir);
+    for dir in [Some(settings.output_dir.as_path()), log_dir].into_iter().flatten() {
+        check_output_dir(dir, &[&checkpointer.checkpoint_dir], ExistingRun::Continue)?;
+    }
     let section = settings.model.clone().unwrap_or_default();
     let folder =
         ModelFolder::open(&checkpointer.checkpoint_dir, &checkpointer.checkpoint_files, section.reads_weights())?;
@@ -72,13 +76,14 @@ pub(crate) fn run(config: &Merged, open_backend: &OpenBackend<'_>) -> Result<()>
             loader.dataset().len()
         ));
     }
+    let optimizer = component_record(config.root().at("optimizer"));
     let rows_per_step = (settings.batch_size * settings.gradient_accumulation_steps) as u64;
     let resumed = match settings.resume_from_checkpoint {
-        true => Some(find_resumed(output_dir, rows_per_step, console)?),
+        true => Some(find_resumed(output_dir, rows_per_step, model.layout(), &optimizer, console)?),
         false => None,
     };
     let seed = resumed.as_ref().map_or(seed, |r| r.checkpoint.state.seed);
-    let total_steps = settings.epochs as u64 * steps_per_epoch;
+    let total_steps = (settings.epochs as u64).saturating_mul(steps_per_epoch);
     let start = resumed.as_ref().map_or(Position::default(), |r| r.position);
     if let Some(resumed) = resumed.as_ref().filter(|_| start.steps_run >= total_steps) {
         let checkpoint = resumed.checkpoint.path().display().to_string();
@@ -102,7 +107,7 @@ pub(crate) fn run(config: &Merged, open_backend: &OpenBackend<'_>) -> Result<()>
         (Some(resumed), _) => {
             store.load_weights(&resumed.checkpoint.weights()?)?;
             if let Some(states) = resumed.checkpoint.optimizer()? {
-                store.load_optimizer(&states, start.steps_run)?;
+                store.load_optimizer(&states, resumed.optimizer_steps)?;
             }
             console.info(&format!(
                 "Resuming from {} after {} steps.",
@@ -127,11 +132,11 @@ pub(crate) fn run(config: &Merged, open_backend: &OpenBackend<'_>) -> Result<()>
         steps_per_epoch,
         max_steps_per_epoch: settings.max_steps_per_epoch.map(|n| n as u64),
         rows_per_step,
-        optimizer: component_record(config.root().at("optimizer")),
+        optimizer,
         console,
     };
-    components::save_config(&settings.output_dir, config)?;
     let mut logger = settings.metric_logger.as_ref().map(MetricLoggerConfig::build).transpose()?;
+    components::save_config(&settings.output_dir, config)?;
     let base_lr = settings.optimizer.lr();
     let mut at = start;
     for epoch in start.epochs_run..settings.epochs as u64 {
@@ -158,17 +163,21 @@ pub(crate) fn run(config: &Merged, open_backend: &OpenBackend<'_>) -> Result<()>
                 logger.as_mut().map_or(Ok(()), |logger| logger.log(step, &metrics))?;
             }
             if settings.save_every_n_steps.is_some_and(|n| step.is_multiple_of(n)) && step < total_steps {
-                saver.save(CheckpointName::Step(step), &model, &store, at.rolled_over(steps_per_epoch))?;
+                saver
+                    .save(CheckpointName::Step(step), &model, &store, at.rolled_over(steps_per_epoch))
+                    .map_err(|error| diverged(error, output_dir))?;
                 meter.restart();
             }
         }
         at = Position { epochs_run: epoch + 1, step_in_epoch: 0, ..at };
         bar.finish();
         let last = epoch + 1 == settings.epochs as u64;
-        match settings.save_every_n_steps {
-            None => saver.save(CheckpointName::Epoch(epoch), &model, &store, at)?,
-            Some(_) if last => saver.save(CheckpointName::Step(at.steps_run), &model, &store, at)?,
-            Some(_) => {}
+        let name = match settings.save_every_n_steps {
+            None => Some(CheckpointName::Epoch(epoch)),
+            Some(_) => last.then_some(CheckpointName::Step(at.steps_run)),
+        };
+        if let Some(name) = name {
+            saver.save(name, &model, &store, at).map_err(|error| diverged(error, output_dir))?;
         }
     }
     logger.as_mut().map_or(Ok(()), |logger| logger.close())?;
@@ -192,7 +201,7 @@ fn metrics_of<'a>(report: &StepReport, lr: f64, rate: f64, settings: &FullFinetu
 /// Adds to a run that stopped being numbers what there is to go back to.
 fn diverged(error: Error, output_dir: &std::path::Path) -> Error {
     match error {
-        Error::NonFinite { .. } => {
+        Error::NonFinite { .. } | Error::NonFiniteWeights { .. } => {
             let latest = checkpoint::latest_complete(output_dir).ok().and_then(|latest| latest.checkpoint);
             Error::Diverged { error: Box::new(error), last: latest.map(|c| c.path().to_path_buf()) }
         }

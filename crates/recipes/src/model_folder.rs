@@ -9,8 +9,8 @@ use models::{Decoder, DecoderConfig, ModelSection};
 use serde_json::{Map, Value};
 use tokenizers::GgufVocab;
 
-use crate::Result;
 use crate::console::Console;
+use crate::{Error, Result};
 
 /// An opened folder: headers are read, weights are not.
 #[derive(Debug)]
@@ -75,12 +75,11 @@ impl ModelFolder {
 
     /// Builds the model that the config and the folder agree on, and checks that the weights fit it.
     pub(crate) fn build_model(&self, section: &ModelSection, console: Console) -> Result<Decoder> {
-        let folder = match &self.config_json {
-            Some(map) => Some(from_config_json(&Value::Object(map.clone()).to_string())?),
-            None => None,
-        };
-        let (config, notices) = resolve(section, folder.as_ref(), self.weights.is_some())?;
-        let model = Decoder::new(config)?;
+        let (model, notices) = self.describe_model(section).map_err(|source| Error::ModelFolder {
+            dir: self.dir.clone(),
+            described: self.config_json.is_some(),
+            source,
+        })?;
         let left_aside = match &self.weights {
             Some(weights) => train::check_weights(model.layout(), weights)?,
             None => Vec::new(),
@@ -90,6 +89,16 @@ impl ModelFolder {
             console.notice(&text);
         }
         Ok(model)
+    }
+
+    /// The model without its weights, and notices about differences between folder and config.
+    fn describe_model(&self, section: &ModelSection) -> models::Result<(Decoder, Vec<String>)> {
+        let folder = match &self.config_json {
+            Some(map) => Some(from_config_json(&Value::Object(map.clone()).to_string())?),
+            None => None,
+        };
+        let (config, notices) = resolve(section, folder.as_ref(), self.weights.is_some())?;
+        Ok((Decoder::new(config)?, notices))
     }
 
     /// The `config.json` of a folder that the trained model is saved to.
@@ -117,9 +126,9 @@ fn resolve(
     section: &ModelSection,
     folder: Option<&Facts>,
     reads_weights: bool,
-) -> Result<(DecoderConfig, Vec<String>)> {
+) -> models::Result<(DecoderConfig, Vec<String>)> {
     let (user, builder) = (section.config.facts(), section.builder.facts());
     let sources =
         Sources { user: &user, folder, builder: &builder, builder_name: &section.builder_name, reads_weights };
-    Ok(sources.resolve()?)
+    sources.resolve()
 }

@@ -8,6 +8,7 @@ use checkpoint::{
 };
 use models::Decoder;
 use serde_json::{Map, Value};
+use tensor::ModelLayout;
 use train::ParamStore;
 
 use crate::console::Console;
@@ -16,6 +17,9 @@ use crate::{Error, Result};
 
 /// Files beside the weights that a saved folder needs, as names and texts.
 pub(crate) type SideFiles = Vec<(String, String)>;
+
+/// The key of a checkpoint's payload that holds the number of updates that the optimizer has made.
+const OPTIMIZER_STEPS: &str = "optimizer_steps";
 
 /// Where a run stands, counted in finished epochs and optimizer steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -59,6 +63,9 @@ impl Saver<'_> {
     /// Writes a checkpoint that other programs load as a Hugging Face folder and a later run can go on from.
     pub(crate) fn save(&self, name: CheckpointName, model: &Decoder, store: &ParamStore, at: Position) -> Result<()> {
         let started = std::time::Instant::now();
+        if !store.weights_are_finite()? {
+            return Err(Error::NonFiniteWeights { step: at.steps_run });
+        }
         let mut dir = CheckpointDir::begin(&self.output_dir, name, store.checkpoint_bytes()?)?;
         store.write_weights(&mut dir)?;
         store.write_optimizer(&mut dir)?;
@@ -71,7 +78,7 @@ impl Saver<'_> {
                 self.console.notice(&text);
             }
         }
-        let saved = dir.commit(&self.state(at))?;
+        let saved = dir.commit(&self.state(at, store.step()))?;
         self.console.info(&format!(
             "Checkpoint saved to {} in {:.2} seconds.",
             saved.path().display(),
@@ -85,17 +92,18 @@ impl Saver<'_> {
         Ok(())
     }
 
-    fn state(&self, at: Position) -> RecipeState {
+    fn state(&self, at: Position, optimizer_steps: u64) -> RecipeState {
         RecipeState {
             epochs_run: at.epochs_run,
             total_epochs: self.total_epochs,
             steps_run: at.steps_run,
-            total_training_steps: Some(self.total_epochs * self.steps_per_epoch),
+            total_training_steps: Some(self.total_epochs.saturating_mul(self.steps_per_epoch)),
             max_steps_per_epoch: self.max_steps_per_epoch,
             seed: self.seed,
             sampler: SamplerPosition { epoch: at.epochs_run, rows_used: at.step_in_epoch * self.rows_per_step },
             optimizer: self.optimizer.clone(),
-            payload: Value::Null,
+            // Fewer than `steps_run` if a step had no token to train on.
+            payload: serde_json::json!({ OPTIMIZER_STEPS: optimizer_steps }),
         }
     }
 }
@@ -105,27 +113,43 @@ impl Saver<'_> {
 pub(crate) struct Resumed {
     pub(crate) checkpoint: Checkpoint,
     pub(crate) position: Position,
+    /// Updates that the optimizer has made.
+    pub(crate) optimizer_steps: u64,
 }
 
 /// The newest complete checkpoint in `output_dir`, and where it stands when a step uses `rows_per_step` rows.
-pub(crate) fn find_resumed(output_dir: &Path, rows_per_step: u64, console: Console) -> Result<Resumed> {
+///
+/// `Error::CannotResume` if its weights are not the model's, or another optimizer made it.
+pub(crate) fn find_resumed(
+    output_dir: &Path,
+    rows_per_step: u64,
+    layout: &ModelLayout,
+    optimizer: &OptimizerRecord,
+    console: Console,
+) -> Result<Resumed> {
     let (checkpoint, notices) = latest_complete(output_dir)?.required(output_dir)?;
     for text in notices {
         console.notice(&text);
     }
     let state = &checkpoint.state;
+    let cannot = |reason: String| Error::CannotResume { checkpoint: checkpoint.path().display().to_string(), reason };
     let step_in_epoch = state.sampler.rows_used / rows_per_step;
-    if state.sampler.rows_used % rows_per_step != 0 {
-        return Err(Error::CannotResume {
-            checkpoint: checkpoint.path().display().to_string(),
-            reason: format!(
-                "it has used {} rows of its epoch, which is no multiple of batch_size * gradient_accumulation_steps = {rows_per_step}",
-                state.sampler.rows_used
-            ),
-        });
+    if !state.sampler.rows_used.is_multiple_of(rows_per_step) {
+        return Err(cannot(format!(
+            "it has used {} rows of its epoch, which is no multiple of batch_size * gradient_accumulation_steps = {rows_per_step}",
+            state.sampler.rows_used
+        )));
     }
+    // An optimizer has several spellings that end alike.
+    let last = |name: &str| name.rsplit('.').next().map(str::to_owned);
+    if last(&state.optimizer.name) != last(&optimizer.name) {
+        let (made_by, wanted) = (&state.optimizer.name, &optimizer.name);
+        return Err(cannot(format!("expected `optimizer` to be `{made_by}`, which made it, found `{wanted}`")));
+    }
+    train::check_weights(layout, &checkpoint.weights()?).map_err(|error| cannot(error.to_string()))?;
     let position = Position { epochs_run: state.sampler.epoch, steps_run: state.steps_run, step_in_epoch };
-    Ok(Resumed { checkpoint, position })
+    let optimizer_steps = state.payload.get(OPTIMIZER_STEPS).and_then(Value::as_u64).unwrap_or(state.steps_run);
+    Ok(Resumed { checkpoint, position, optimizer_steps })
 }
 
 /// A component's name and keys, for the record in a checkpoint.

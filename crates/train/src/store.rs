@@ -167,6 +167,15 @@ impl ParamStore {
         Ok(sum.sqrt())
     }
 
+    /// Whether no weight has become infinite, NaN, or so large that its square is.
+    pub fn weights_are_finite(&self) -> Result<bool> {
+        let mut sum = 0.0;
+        for (_, weights) in self.parameters() {
+            sum += self.backend.sum_of_squares(&weights)?;
+        }
+        Ok(sum.is_finite())
+    }
+
     /// Names and gradients of the running step, for parameters whose unit has gradients.
     pub fn gradients(&mut self) -> Result<Vec<(String, Tensor)>> {
         let mut all = Vec::new();

@@ -8,12 +8,16 @@ use recipes::{Backend, Error, Result};
 
 use crate::args::RunArgs;
 
+/// More threads than any machine this runs on has cores.
+const MAX_THREADS: usize = 1024;
+
 /// Limits how many threads compute.
 const THREADS_VARIABLE: &str = "FERROTUNE_NUM_THREADS";
 
 /// Runs the recipe.
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
-    let config = Merged::read(&args.config, &args.overrides)?;
+    let (config, overrides) = args.config_and_overrides();
+    let config = Merged::read(&config, &overrides)?;
     recipes::run(&args.recipe, &config, &open_backend)
 }
 
@@ -34,10 +38,10 @@ fn threads() -> Result<Option<usize>> {
     let Some(text) = std::env::var_os(THREADS_VARIABLE) else { return Ok(None) };
     let text = text.to_string_lossy();
     match text.parse() {
-        Ok(threads) if threads > 0 => Ok(Some(threads)),
+        Ok(threads) if (1..=MAX_THREADS).contains(&threads) => Ok(Some(threads)),
         _ => Err(Error::Environment {
             variable: THREADS_VARIABLE,
-            expected: "a number of threads, at least 1",
+            expected: "a number of threads from 1 to 1024",
             found: text.into_owned(),
         }),
     }

@@ -2,6 +2,12 @@
 
 use crate::{Error, Result};
 
+/// The largest size that any part may have. No model comes near, and products of sizes stay far from overflow.
+const MAX_SIZE: usize = 1 << 24;
+
+/// The most blocks.
+const MAX_LAYERS: usize = 10_000;
+
 /// Rotary frequencies stretched for longer contexts, as Llama 3.1 does it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RopeScaling {
@@ -60,6 +66,12 @@ impl DecoderConfig {
             if value == 0 {
                 return wrong(key, "at least 1", value);
             }
+            if value > MAX_SIZE {
+                return wrong(key, &format!("at most {MAX_SIZE}"), value);
+            }
+        }
+        if self.num_hidden_layers > MAX_LAYERS {
+            return wrong("num_hidden_layers", &format!("at most {MAX_LAYERS}"), self.num_hidden_layers);
         }
         if !self.num_attention_heads.is_multiple_of(self.num_key_value_heads) {
             let expected = format!("a divisor of num_attention_heads = {}", self.num_attention_heads);
@@ -67,6 +79,10 @@ impl DecoderConfig {
         }
         if self.head_dim == 0 || !self.head_dim.is_multiple_of(2) {
             return wrong("head_dim", "an even number, at least 2", self.head_dim);
+        }
+        if self.head_dim > MAX_SIZE / self.num_attention_heads {
+            let expected = format!("at most {MAX_SIZE} / num_attention_heads");
+            return wrong("head_dim", &expected, self.head_dim);
         }
         Ok(())
     }

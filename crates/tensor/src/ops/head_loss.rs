@@ -4,6 +4,7 @@
 //!          masked; loss: (1) f32.
 //! Numbers: storage f32 or bf16; logits, softmax and sums in f32. No (T, V) matrix is ever held: masked tokens are dropped
 //!          and the others walked in chunks; with bf16 gradients each chunk's part of dw is rounded once.
+//!          The gradients of logits may be rounded to the dtype of h before they meet w and h.
 //! Grads:   dlogits = scale * (softmax - onehot(label)); dh is overwritten (rows of masked tokens are zero); dw
 //!          accumulates or overwrites by flag; loss accumulates.
 //! Errors:  `Error::Index` if a label is neither `IGNORE_INDEX` nor in 0..V.

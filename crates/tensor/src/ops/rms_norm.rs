@@ -3,6 +3,7 @@
 //! Shapes:  x, y, dx, dy: (N, D); w, dw: (D); rstd: (N) f32.
 //! Numbers: storage f32 or bf16, sums in f32; x * rstd is rounded to the storage dtype before the product with w, and the
 //!          product is rounded again (the cast order of Hugging Face's Llama norm).
+//!          Backward uses x * rstd unrounded.
 //! Grads:   dw accumulates or overwrites by flag, dx too.
 //! Errors:  `Error::Shape` if the D of x and w differ.
 //! Source:  Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4.

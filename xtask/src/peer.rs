@@ -1,0 +1,210 @@
+//! `cargo xtask bench smollm2`: whole training steps of `tune`, alternating with the same config in torchtune.
+//!
+//! Needs the real model (see [`smollm2`]) and `--rows`, alpaca rows as JSON; `--against-torchtune`, a virtual environment with
+//! torchtune, is optional. Both programs read one config, `bench/smollm2_full.yaml`, in
+//! one folder, `target/bench/smollm2`. Each round runs every program once; the figure of a run is the median tokens per second
+//! of its steps from the third on, the figure of a program the median over rounds.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::cargo::{cargo, root};
+use crate::smollm2;
+
+/// Where the model, the rows and the peer are.
+#[derive(clap::Args)]
+pub(crate) struct PeerArgs {
+    /// Alpaca rows as JSON; the bench `smollm2` runs where they are given
+    #[arg(long, value_name = "FILE")]
+    rows: Option<PathBuf>,
+    /// Virtual environment with torchtune, to alternate with
+    #[arg(long = "against-torchtune", value_name = "VENV")]
+    peer: Option<PathBuf>,
+    /// How often each program runs
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+}
+
+/// The bench's name.
+pub(crate) const NAME: &str = "smollm2";
+
+/// What is run: a name and the overrides that make it.
+const VARIANTS: &[(&str, &[&str])] = &[
+    ("fp32", &["dtype=fp32"]),
+    ("bf16", &["dtype=bf16"]),
+    ("bf16, activation checkpointing", &["dtype=bf16", "enable_activation_checkpointing=True"]),
+];
+
+impl PeerArgs {
+    /// Whether the bench can run.
+    pub(crate) fn given(&self) -> bool {
+        self.rows.is_some()
+    }
+}
+
+/// Runs all variants and prints a table.
+pub(crate) fn run(args: &PeerArgs) -> Result<()> {
+    let Some(rows) = &args.rows else { bail!("bench `{NAME}` needs `--rows FILE`") };
+    let Some(gguf) = smollm2::locate() else { bail!("bench `{NAME}` needs the real model") };
+    let dir = root().join("target/bench/smollm2");
+    let tune = root().join("target/release/tune");
+    cargo(["build", "--release", "--bin", "tune"]).run()?;
+    prepare(&dir, &tune, &gguf, rows)?;
+    let peer = args.peer.as_ref().map(|venv| venv.join("bin/tune"));
+    println!("{}", machine());
+    if let Some(venv) = &args.peer {
+        println!("peer: {}", peer_versions(venv)?);
+    }
+    println!("{:34}{:>16}{:>16}{:>8}{:>12}{:>12}", "", "tune tokens/s", "peer tokens/s", "ratio", "tune GiB", "peer GiB");
+    for (name, overrides) in VARIANTS {
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for _ in 0..args.rounds {
+            ours.push(one_run(&dir, &tune, overrides)?);
+            if let Some(peer) = &peer {
+                theirs.push(one_run(&dir, peer, overrides)?);
+            }
+        }
+        print_row(name, &ours, &theirs);
+    }
+    Ok(())
+}
+
+/// What one run showed.
+#[derive(Clone, Copy)]
+struct Shown {
+    tokens_per_second: f64,
+    peak_gib: f64,
+}
+
+fn print_row(name: &str, ours: &[Shown], theirs: &[Shown]) {
+    let speed = |runs: &[Shown]| median(runs.iter().map(|r| r.tokens_per_second).collect());
+    let memory = |runs: &[Shown]| median(runs.iter().map(|r| r.peak_gib).collect());
+    if theirs.is_empty() {
+        println!("{name:34}{:>16.1}{:>16}{:>8}{:>12.2}{:>12}", speed(ours), "-", "-", memory(ours), "-");
+        return;
+    }
+    let ratio = speed(ours) / speed(theirs);
+    let (a, b, m, n) = (speed(ours), speed(theirs), memory(ours), memory(theirs));
+    println!("{name:34}{a:>16.1}{b:>16.1}{ratio:>8.2}{m:>12.2}{n:>12.2}");
+}
+
+/// Makes the model folder and the rows once: `tune` reads the GGUF file and saves it without having learnt anything.
+fn prepare(dir: &Path, tune: &Path, gguf: &Path, rows: &Path) -> Result<()> {
+    std::fs::create_dir_all(dir)?;
+    std::fs::copy(rows, dir.join("rows.json")).with_context(|| format!("cannot read `{}`", rows.display()))?;
+    std::fs::copy(root().join("bench/smollm2_full.yaml"), dir.join("config.yaml"))?;
+    let ckpt = dir.join("ckpt");
+    if ckpt.join("merges.txt").is_file() {
+        return Ok(());
+    }
+    let (folder, file) = (gguf.parent().unwrap_or(Path::new(".")), gguf.file_name().context("a file name")?);
+    let overrides = [
+        format!("checkpointer.checkpoint_dir={}", folder.canonicalize()?.display()),
+        format!("checkpointer.checkpoint_files=[{}]", file.to_string_lossy()),
+        "tokenizer={_component_: ferrotune.tokenizers.auto, max_seq_len: 512}".to_owned(),
+        "model={_component_: ferrotune.models.auto}".to_owned(),
+        "optimizer=torch.optim.SGD".to_owned(),
+        "optimizer.lr=0".to_owned(),
+        "max_steps_per_epoch=1".to_owned(),
+        "overwrite_output_dir=True".to_owned(),
+    ];
+    start(dir, tune, &overrides.iter().map(String::as_str).collect::<Vec<_>>())?;
+    if ckpt.exists() {
+        std::fs::remove_dir_all(&ckpt)?;
+    }
+    std::fs::rename(dir.join("out/epoch_0"), &ckpt)?;
+    write_vocab_and_merges(&ckpt)
+}
+
+/// The peer's tokenizer wants `vocab.json` and `merges.txt`, which `tokenizer.json` holds.
+fn write_vocab_and_merges(ckpt: &Path) -> Result<()> {
+    let json: Value = serde_json::from_slice(&std::fs::read(ckpt.join("tokenizer.json"))?)?;
+    let model = &json["model"];
+    std::fs::write(ckpt.join("vocab.json"), model["vocab"].to_string())?;
+    let merges = model["merges"].as_array().context("`tokenizer.json` has merges")?;
+    let mut text = "#version: 0.2\n".to_owned();
+    for merge in merges {
+        match merge.as_array().map(Vec::as_slice) {
+            Some([left, right]) => {
+                let (left, right) = (left.as_str().unwrap_or_default(), right.as_str().unwrap_or_default());
+                text.push_str(&format!("{left} {right}\n"));
+            }
+            _ => text.push_str(&format!("{}\n", merge.as_str().unwrap_or_default())),
+        }
+    }
+    std::fs::write(ckpt.join("merges.txt"), text)?;
+    Ok(())
+}
+
+/// Runs a program once; its log says how fast it was, the system how much memory it took.
+fn one_run(dir: &Path, program: &Path, overrides: &[&str]) -> Result<Shown> {
+    let out = dir.join("out");
+    if out.exists() {
+        std::fs::remove_dir_all(&out)?;
+    }
+    let peak_gib = start(dir, program, overrides)?;
+    let log = std::fs::read_dir(out.join("logs"))?.next().context("no log was written")??;
+    let text = std::fs::read_to_string(log.path())?;
+    let rate = |line: &str| line.split_once("tokens_per_second_per_gpu:")?.1.split_whitespace().next()?.parse().ok();
+    let rates: Vec<f64> = text.lines().skip(2).filter_map(rate).collect();
+    ensure!(!rates.is_empty(), "`{}` logs no tokens_per_second_per_gpu", program.display());
+    Ok(Shown { tokens_per_second: median(rates), peak_gib })
+}
+
+/// Runs the recipe in `dir` under GNU time where there is one; gives the peak of resident memory in GiB.
+fn start(dir: &Path, program: &Path, overrides: &[&str]) -> Result<f64> {
+    let time = Path::new("/usr/bin/time");
+    let mut command = if time.exists() {
+        let mut command = Command::new(time);
+        command.args(["-f", "%M", "-o"]).arg(dir.join("peak_kib")).arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    command.current_dir(dir).args(["run", "full_finetune_single_device", "--config", "config.yaml"]).args(overrides);
+    let output = command.output().with_context(|| format!("cannot start `{}`", program.display()))?;
+    ensure!(
+        output.status.success(),
+        "`{}` failed ({}):\n{}",
+        program.display(),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let peak = std::fs::read_to_string(dir.join("peak_kib")).unwrap_or_default();
+    Ok(peak.trim().parse::<f64>().unwrap_or(f64::NAN) / f64::from(1 << 20))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
+}
+
+fn machine() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split_whitespace().next().unwrap_or("?").to_owned();
+    format!("machine: {}, {cores} cores, load {load}", name.map_or("unknown processor", |(_, name)| name.trim()))
+}
+
+fn peer_versions(venv: &Path) -> Result<String> {
+    let code = "import torch, torchtune; print('torchtune', torchtune.__version__, 'torch', torch.__version__)";
+    let output = Command::new(venv.join("bin/python")).args(["-c", code]).output().context("cannot start the peer")?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_an_even_number_is_between_the_middle_two() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+}
