@@ -1,4 +1,5 @@
-//! Project chores: `cargo xtask check | test | bless | bench | ci`. The same commands are all that CI runs.
+//! Project chores: `cargo xtask check | test | bless | bench | first-run-tokenizer | ci`. The same commands are all that
+//! CI runs.
 //!
 //! Every step runs even if an earlier one failed; the last lines say what failed and how long each step took.
 //! Exit code: 0 if every step passed, 1 otherwise, 2 for wrong arguments.
@@ -7,6 +8,7 @@
 
 mod bench;
 mod cargo;
+mod first_run;
 mod layering;
 mod peer;
 mod smollm2;
@@ -45,6 +47,8 @@ enum Command {
     },
     /// Build the release binary and run the benches
     Bench(bench::BenchArgs),
+    /// Train the tokenizer of `examples/first_run` on its rows
+    FirstRunTokenizer,
     /// What CI runs: check, test, licences and sources of dependencies
     Ci {
         /// Run the slow tests (`#[ignore = "slow: ..."]`) too
@@ -80,6 +84,7 @@ fn run(command: Command) -> Result<()> {
         Command::Test(args) => test(&mut steps, &args),
         Command::Bless { nextest } => bless(&mut steps, &nextest),
         Command::Bench(args) => return bench::run(&args),
+        Command::FirstRunTokenizer => return first_run::train_tokenizer(),
         Command::Ci { slow } => {
             check(&mut steps);
             test(&mut steps, &TestArgs { slow: false, nextest: Vec::new() });

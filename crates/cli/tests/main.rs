@@ -1,8 +1,10 @@
 //! The program as its users meet it.
 
+mod bad_input;
 mod common;
 mod curves;
+mod first_run;
 mod runs;
+mod tiny;
 #[path = "../../recipes/tests/tiny_folder.rs"]
-#[expect(dead_code, reason = "has what other tests need too")]
 mod tiny_folder;

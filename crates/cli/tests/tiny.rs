@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
@@ -149,8 +149,8 @@ impl Tiny {
     }
 
     /// A training run that succeeds, with overrides.
-    pub(crate) fn train(&self, overrides: &[&str]) -> Output {
-        succeed(self.tune(&["run", "full_finetune_single_device", "--config", "run.yaml"]).args(overrides))
+    pub(crate) fn train(&self, overrides: &[&str]) {
+        succeed(self.tune(&["run", "full_finetune_single_device", "--config", "run.yaml"]).args(overrides));
     }
 
     /// Every file with its bytes, and every folder.

@@ -24,18 +24,18 @@ use crate::buffer::{Read, Temp, Write};
 use crate::crew::{Disjoint, Rows};
 use crate::isa::{Isa, per_isa};
 use crate::numbers::{Element, exp, with_element};
-use crate::pack::{panels_of_columns, store, widen, widen_rows};
+use crate::pack::{panels_of_columns, panels_of_rows, store, widen};
 use crate::scratch::Scratch;
 use crate::tile::{Lhs, MR, NR, Rhs, multiply};
 
 /// Bytes of the logits of a chunk, at most (but a chunk has at least NR tokens).
-const LOGITS_BYTES: usize = 16 << 20;
+const LOGITS_BYTES: usize = 32 << 20;
 /// Tokens of a chunk at most: their f32 rows stay in the second cache beside a block of the weight.
 const MAX_TOKENS: usize = 8 * NR;
 /// Vocabulary rows of a block.
 const BLOCK: usize = 16 * MR;
 /// Terms of a block of a sum over the model's dimension.
-const TERMS: usize = 640;
+const TERMS: usize = 320;
 /// Rows of statistics that a block leaves: largest logit, sum of exponentials, logit of the label.
 const STATISTICS: usize = 3;
 
@@ -98,13 +98,15 @@ struct Head<'a, T> {
     scale: f32,
 }
 
-/// A chunk's tokens, in f32: rows filled up to whole panels, and the transpose in panels.
+/// A chunk's tokens, in f32.
 struct Chunk<'a> {
     tokens: &'a [u32],
     /// Tokens, filled up to whole panels.
     width: usize,
-    rows: &'a [f32],
+    /// Panels of columns of h.
     panels: &'a [f32],
+    /// Panels of tokens: columns of the transpose of h.
+    transposed: &'a [f32],
 }
 
 impl<T: Element> Head<'_, T> {
@@ -119,10 +121,10 @@ impl<T: Element> Head<'_, T> {
     ) -> Result<f64> {
         let width = tokens.len().next_multiple_of(NR);
         let row_len = self.dim.next_multiple_of(NR);
-        let (mut rows, mut panels) =
-            (Temp::new(&backend.pool, width * row_len)?, Temp::new(&backend.pool, width * self.dim)?);
-        self.gather(tokens, &mut rows, row_len, &mut panels);
-        let chunk = Chunk { tokens, width, rows: &rows, panels: &panels };
+        let mut panels = Temp::new(&backend.pool, tokens.len() * row_len)?;
+        let mut transposed = Temp::new(&backend.pool, width * self.dim)?;
+        self.gather(backend, tokens, &mut panels, &mut transposed)?;
+        let chunk = Chunk { tokens, width, panels: &panels, transposed: &transposed };
 
         let num_blocks = self.vocab.div_ceil(BLOCK);
         let want_grad = dh.is_some() || dw.is_some();
@@ -145,13 +147,15 @@ impl<T: Element> Head<'_, T> {
         block * BLOCK..((block + 1) * BLOCK).min(self.vocab)
     }
 
-    /// Brings the tokens' rows of h into f32, twice.
-    fn gather(&self, tokens: &[u32], rows: &mut [f32], row_len: usize, panels: &mut [f32]) {
-        rows.fill(0.0);
-        for (&t, row) in tokens.iter().zip(rows.chunks_exact_mut(row_len.max(1))) {
+    /// Brings the tokens' rows of h into f32, in both orders.
+    fn gather(&self, backend: &CpuBackend, tokens: &[u32], panels: &mut [f32], transposed: &mut [f32]) -> Result<()> {
+        let mut rows = Temp::new(&backend.pool, tokens.len() * self.dim)?;
+        for (&t, row) in tokens.iter().zip(rows.chunks_exact_mut(self.dim.max(1))) {
             widen(self.isa, row, &self.h[t as usize * self.dim..][..self.dim]);
         }
-        panels_of_columns(self.isa, panels, rows, row_len, (self.dim, tokens.len()));
+        panels_of_rows(self.isa, panels, &rows, self.dim, (tokens.len(), self.dim));
+        panels_of_columns(self.isa, transposed, &rows, self.dim, (self.dim, tokens.len()));
+        Ok(())
     }
 
     /// Logits of a block of the vocabulary and what the softmax needs of them.
@@ -176,7 +180,7 @@ impl<T: Element> Head<'_, T> {
         for sum in 0..num_sums {
             let (first, end) = (sum * terms, ((sum + 1) * terms).min(dim));
             let a = Lhs::rows(&w[first.min(w.len())..], dim);
-            let b = Rhs { data: &chunk.panels[first * NR..], panel_stride: dim * NR, row_stride: NR };
+            let b = Rhs { data: &chunk.transposed[first * NR..], panel_stride: dim * NR, row_stride: NR };
             multiply(isa, (rows.len(), width, end - first), a, b, logits, width, sum > 0);
         }
         let logits = &logits[..rows.len() * width];
@@ -215,7 +219,7 @@ impl<T: Element> Head<'_, T> {
             }
             for block in blocks {
                 let rows = self.vocab_rows(block);
-                let [dlogits, wide, dw_rows] = scratch.arrays([BLOCK * width, BLOCK * row_len, 2 * MR * row_len]);
+                let [dlogits, w_panels, dw_rows] = scratch.arrays([BLOCK * width, BLOCK * row_len, 2 * MR * row_len]);
                 let dlogits = &mut dlogits[..rows.len() * width];
                 self.dlogits_of_block(chunk, rows.clone(), logits, lse, dlogits);
                 if let Some(dw) = &dw {
@@ -223,7 +227,7 @@ impl<T: Element> Head<'_, T> {
                         let num_rows = (2 * MR).min(rows.len() - first);
                         let a = Lhs::rows(&dlogits[first * width..], width);
                         let terms = chunk.tokens.len();
-                        let b = Rhs::rows(chunk.rows, row_len);
+                        let b = Rhs::panels(chunk.panels, terms);
                         multiply(isa, (num_rows, row_len, terms), a, b, dw_rows, row_len, false);
                         for i in 0..num_rows {
                             let at = (rows.start + first + i) * dim;
@@ -236,23 +240,10 @@ impl<T: Element> Head<'_, T> {
                 }
                 if let Some(dh) = &mut dh {
                     let w = &self.w[rows.start * dim..rows.end * dim];
-                    let w = match T::as_f32(w) {
-                        Some(w) if row_len == dim => w,
-                        _ => {
-                            widen_rows(isa, wide, row_len, w, dim, (rows.len(), dim), 1.0);
-                            &*wide
-                        }
-                    };
+                    panels_of_rows(isa, w_panels, w, dim, (rows.len(), dim));
+                    let b = Rhs::panels(w_panels, rows.len());
                     let a = Lhs::transposed(dlogits, width);
-                    multiply(
-                        isa,
-                        (chunk.tokens.len(), row_len, rows.len()),
-                        a,
-                        Rhs::rows(w, row_len),
-                        dh,
-                        row_len,
-                        true,
-                    );
+                    multiply(isa, (chunk.tokens.len(), row_len, rows.len()), a, b, dh, row_len, true);
                 }
             }
         });

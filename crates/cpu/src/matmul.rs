@@ -1,6 +1,6 @@
 //! Matrix products in the three layouts that a linear layer needs.
 //!
-//! `c = a b` is cut into tasks of up to [`COLUMNS`] columns. The left factor is brought into f32 once, by all workers (rows
+//! `c = a b` is cut into tasks of some columns. The left factor is brought into f32 once, by all workers (rows
 //! of f32 are read where they lie); each task packs its own columns of the right factor, so that they stay in its core's
 //! cache while the left factor streams past. Sums of more than [`TERMS`] terms go in blocks that are added up in f32.
 //! Products with few tokens read the weight as the left factor, where it lies.
@@ -19,10 +19,10 @@ use crate::pack::{panels_of_columns, panels_of_rows, store, strips_of_columns, w
 use crate::scratch::Scratch;
 use crate::tile::{Lhs, MR, NR, Rhs, multiply};
 
-/// Columns of a task: with [`TERMS`] terms they fill about half of a 512 KiB cache.
+/// Columns of a task: with [`TERMS`] terms they fill a quarter of a 512 KiB cache. Twice as many where tasks are plenty.
 const COLUMNS: usize = 6 * NR;
-/// Terms of a block of a sum: the left factor's strip of MR rows takes half of a 32 KiB cache.
-const TERMS: usize = 640;
+/// Terms of a block of a sum: a strip of the left factor and a panel of the right one fit a 32 KiB cache together.
+const TERMS: usize = 320;
 /// Rows of a task at most.
 const MAX_ROWS: usize = 256 * MR;
 /// Rows that are stored together, while they are in the innermost cache.
@@ -139,16 +139,17 @@ impl<T: Element> Product<'_, T> {
         accumulate: bool,
     ) {
         let num_threads = backend.crew.num_threads();
-        let column_tasks = self.n.div_ceil(COLUMNS);
+        let columns = if self.n >= 4 * num_threads * 2 * COLUMNS { 2 * COLUMNS } else { COLUMNS };
+        let column_tasks = self.n.div_ceil(columns);
         let row_tasks = if num_threads == 1 { 1 } else { (2 * num_threads).div_ceil(column_tasks) };
         let rows_per_task = rows.len().div_ceil(row_tasks).next_multiple_of(MR).min(MAX_ROWS);
         let row_tasks = rows.len().div_ceil(rows_per_task);
         backend.crew.run(column_tasks * row_tasks, |index, scratch| {
-            let column = index / row_tasks * COLUMNS;
+            let column = index / row_tasks * columns;
             let row = index % row_tasks * rows_per_task;
             let task = Task {
                 rows: row..(row + rows_per_task).min(rows.len()),
-                columns: column..(column + COLUMNS).min(self.n),
+                columns: column..(column + columns).min(self.n),
             };
             let a = Lhs { data: &a.data[row / MR * a.strip_stride..], ..a };
             self.multiply_task(backend, &task, a, scratch, |row_of_task, columns, sums| {

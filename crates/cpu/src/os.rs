@@ -1,5 +1,5 @@
 //! What is asked of the operating system about cores.
-#![expect(unsafe_code, reason = "calls the C library")]
+#![cfg_attr(target_os = "linux", expect(unsafe_code, reason = "calls the C library"))]
 
 /// The cores that this process may run on, in order; empty where the system does not tell.
 pub(crate) fn allowed_cores() -> Vec<usize> {

@@ -131,6 +131,12 @@ enum Terms {
 
 /// A tile's loop under an instruction set.
 trait Tile {
+    /// Terms of a sum from which a strip of the left factor is worth fetching ahead: shorter ones lie in a cache already.
+    const PREFETCH_FROM: usize;
+
+    /// Asks for a cache line; may do nothing.
+    fn prefetch(line: *const f32);
+
     /// `c (+)= a b` for R rows and NR columns; NEAR says how the terms lie.
     ///
     /// # Safety
@@ -158,6 +164,9 @@ unsafe fn tiles<T: Tile>(block: Block<'_>, c: *mut f32) {
 unsafe fn tiles_of<T: Tile, const NEAR: bool>(block: Block<'_>, c: *mut f32) {
     for first_row in (0..block.m).step_by(MR) {
         for panel in 0..block.n / NR {
+            if block.k >= T::PREFETCH_FROM {
+                prefetch_next_strip::<T, NEAR>(&block, first_row, panel);
+            }
             // SAFETY: strips, panels and tiles of the block lie inside of its slices.
             unsafe {
                 let a = block.a.data.as_ptr().add(first_row / MR * block.a.strip_stride);
@@ -176,10 +185,31 @@ unsafe fn tiles_of<T: Tile, const NEAR: bool>(block: Block<'_>, c: *mut f32) {
     }
 }
 
+/// Fetches a panel's share of the strip after this one.
+#[inline(always)]
+fn prefetch_next_strip<T: Tile, const NEAR: bool>(block: &Block<'_>, first_row: usize, panel: usize) {
+    /// Elements of a cache line.
+    const LINE: usize = 16;
+    let num_panels = block.n / NR;
+    let start = block.a.data.as_ptr().wrapping_add((first_row / MR + 1) * block.a.strip_stride);
+    // A run of memory for each row, or one for the strip where its terms lie in order.
+    let (runs, len) = if NEAR { (MR, block.k) } else { (1, block.k * block.a.col_stride.min(MR)) };
+    for run in 0..runs {
+        for at in (panel * len / num_panels..(panel + 1) * len / num_panels).step_by(LINE) {
+            T::prefetch(start.wrapping_add(run * block.a.row_stride + at));
+        }
+    }
+}
+
 /// Separate products and sums, in whatever vectors the build targets.
 struct Portable;
 
 impl Tile for Portable {
+    const PREFETCH_FROM: usize = usize::MAX;
+
+    #[inline(always)]
+    fn prefetch(_: *const f32) {}
+
     #[inline(always)]
     unsafe fn tile<const R: usize, const NEAR: bool>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32) {
         // SAFETY: promised by the caller.
@@ -193,6 +223,11 @@ struct Fused;
 
 #[cfg(target_arch = "aarch64")]
 impl Tile for Fused {
+    const PREFETCH_FROM: usize = usize::MAX;
+
+    #[inline(always)]
+    fn prefetch(_: *const f32) {}
+
     #[inline(always)]
     unsafe fn tile<const R: usize, const NEAR: bool>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32) {
         // SAFETY: promised by the caller.
@@ -248,6 +283,15 @@ struct Avx2;
 
 #[cfg(target_arch = "x86_64")]
 impl Tile for Avx2 {
+    const PREFETCH_FROM: usize = 200;
+
+    #[inline(always)]
+    fn prefetch(line: *const f32) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: fetching ahead is allowed at any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+    }
+
     #[inline(always)]
     unsafe fn tile<const R: usize, const NEAR: bool>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32) {
         // SAFETY: promised by the caller; only `tiles_avx2` uses this tile.
@@ -278,22 +322,32 @@ unsafe fn tile_avx2<const R: usize, const NEAR: bool>(
     let (row_stride, col_stride) = if NEAR { (block.a.row_stride, 1) } else { (1, block.a.col_stride) };
     let mut rows: [*const f32; R] = std::array::from_fn(|i| a.wrapping_add(i * row_stride));
     let mut sums = [[_mm256_setzero_ps(); 2]; R];
-    let mut p = 0;
-    while p < block.k {
-        let terms = if p + UNROLL <= block.k { UNROLL } else { 1 };
-        for u in 0..terms {
-            // SAFETY: term p + u of the tile's columns; the caller promises that they exist.
-            let [b0, b1] = unsafe { [0, 8].map(|half| _mm256_loadu_ps(b.add(u * b_stride + half))) };
-            for i in 0..R {
-                // SAFETY: term p + u of row i; the caller promises that it exists.
-                let a = unsafe { _mm256_broadcast_ss(&*rows[i].add(u * col_stride)) };
-                sums[i][0] = _mm256_fmadd_ps(a, b0, sums[i][0]);
-                sums[i][1] = _mm256_fmadd_ps(a, b1, sums[i][1]);
-            }
+    if block.accumulate {
+        for i in 0..R {
+            Avx2::prefetch(c.wrapping_add(i * block.c_stride));
         }
-        p += terms;
-        b = b.wrapping_add(terms * b_stride);
-        rows = rows.map(|row| row.wrapping_add(terms * col_stride));
+    }
+    macro_rules! add_terms {
+        ($count:expr) => {
+            for u in 0..$count {
+                // SAFETY: one of the next terms of the tile's columns; the caller promises that they exist.
+                let [b0, b1] = unsafe { [0, 8].map(|half| _mm256_loadu_ps(b.add(u * b_stride + half))) };
+                for i in 0..R {
+                    // SAFETY: the same term of row i; the caller promises that it exists.
+                    let a = unsafe { _mm256_broadcast_ss(&*rows[i].add(u * col_stride)) };
+                    sums[i][0] = _mm256_fmadd_ps(a, b0, sums[i][0]);
+                    sums[i][1] = _mm256_fmadd_ps(a, b1, sums[i][1]);
+                }
+            }
+            b = b.wrapping_add($count * b_stride);
+            rows = rows.map(|row| row.wrapping_add($count * col_stride));
+        };
+    }
+    for _ in 0..block.k / UNROLL {
+        add_terms!(UNROLL);
+    }
+    for _ in 0..block.k % UNROLL {
+        add_terms!(1);
     }
     for (i, sums) in sums.iter().enumerate() {
         for (half, &sum) in sums.iter().enumerate() {

@@ -43,7 +43,7 @@ pub enum Error {
         /// Whether something in it describes the model.
         described: bool,
         /// What is wrong.
-        source: models::Error,
+        source: Box<models::Error>,
     },
     /// No recipe of that name.
     #[error("unknown recipe `{name}`\n  available: {available}")]
@@ -175,7 +175,8 @@ impl Error {
             Self::Config(e) => e.hint(),
             Self::Tokenizer(e) => e.hint(),
             Self::Data(e) => e.hint(),
-            Self::Model(e) | Self::ModelFolder { source: e, .. } => e.hint(),
+            Self::Model(e) => e.hint(),
+            Self::ModelFolder { source, .. } => source.hint(),
             Self::Checkpoint(e) => e.hint(),
             Self::Metrics(e) => e.hint(),
             Self::UnknownRecipe { name, .. } => {
@@ -206,8 +207,12 @@ impl Error {
     /// 1 for a run that failed, 2 for a config or input that could not be run.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::NonFinite { .. } | Self::NonFiniteWeights { .. } | Self::Diverged { .. } => 1,
-            Self::Tensor(_) | Self::Write { .. } | Self::Metrics(_) => 1,
+            Self::NonFinite { .. }
+            | Self::NonFiniteWeights { .. }
+            | Self::Diverged { .. }
+            | Self::Tensor(_)
+            | Self::Write { .. }
+            | Self::Metrics(_) => 1,
             _ => 2,
         }
     }

@@ -149,18 +149,18 @@ pub(crate) fn run(config: &Merged, open_backend: &OpenBackend<'_>) -> Result<()>
             let trained = train_window(&model, &mut store, &window, lr, settings.clip_grad_norm, step)
                 .map_err(|error| diverged(error, output_dir))?;
             at = Position { steps_run: step, step_in_epoch: at.step_in_epoch + 1, ..at };
-            let Some(report) = trained else {
+            if let Some(report) = trained {
+                bar.advance(1, format!("{}|{step}|Loss: {:.4}", epoch + 1, report.loss));
+                meter.add_tokens(report.num_tokens as u64);
+                let rate = meter.finish_step();
+                if step.is_multiple_of(settings.log_every_n_steps.unwrap_or(1)) {
+                    let next_lr = base_lr * schedule.factor(step);
+                    let metrics = metrics_of(&report, next_lr, rate.tokens_per_second(), settings);
+                    logger.as_mut().map_or(Ok(()), |logger| logger.log(step, &metrics))?;
+                }
+            } else {
                 console.notice(&format!("step {step} has no token to train on and is skipped"));
                 bar.advance(1, format!("{}|{step}", epoch + 1));
-                continue;
-            };
-            bar.advance(1, format!("{}|{step}|Loss: {:.4}", epoch + 1, report.loss));
-            meter.add_tokens(report.num_tokens as u64);
-            let rate = meter.finish_step();
-            if step.is_multiple_of(settings.log_every_n_steps.unwrap_or(1)) {
-                let next_lr = base_lr * schedule.factor(step);
-                let metrics = metrics_of(&report, next_lr, rate.tokens_per_second(), settings);
-                logger.as_mut().map_or(Ok(()), |logger| logger.log(step, &metrics))?;
             }
             if settings.save_every_n_steps.is_some_and(|n| step.is_multiple_of(n)) && step < total_steps {
                 saver

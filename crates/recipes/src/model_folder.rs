@@ -78,7 +78,7 @@ impl ModelFolder {
         let (model, notices) = self.describe_model(section).map_err(|source| Error::ModelFolder {
             dir: self.dir.clone(),
             described: self.config_json.is_some(),
-            source,
+            source: Box::new(source),
         })?;
         let left_aside = match &self.weights {
             Some(weights) => train::check_weights(model.layout(), weights)?,

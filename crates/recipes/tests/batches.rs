@@ -132,7 +132,8 @@ fn a_masked_micro_batch_adds_nothing() {
     assert_eq!(masked.num_unmasked, 0);
     for policy in [Policy::default(), Policy { recompute_blocks: true, ..Policy::default() }] {
         for dtype in [DType::F32, DType::Bf16] {
-            let step = |window: &[&Batch]| one_step(dtype, policy, &window.iter().copied().cloned().collect::<Vec<_>>());
+            let step =
+                |window: &[&Batch]| one_step(dtype, policy, &window.iter().copied().cloned().collect::<Vec<_>>());
             let expected = step(&[&first, &last]);
             for window in [[&masked, &first, &last], [&first, &masked, &last], [&first, &last, &masked]] {
                 assert_eq!(step(&window), expected, "{dtype} {policy:?}");

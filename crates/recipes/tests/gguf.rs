@@ -89,6 +89,9 @@ fn write_gguf(path: &Path, tied: bool) {
     std::fs::write(path, builder.build()).expect("writable");
 }
 
+/// Where the file is in a prepared folder.
+const FILE: &str = "base/tiny.gguf";
+
 /// Trains two steps from the file in `dir` with the given learning rate; gives the saved folder.
 fn train(dir: &Path, lr: f64, dtype: &str) -> std::path::PathBuf {
     let out = dir.join(format!("out_{lr}_{dtype}"));
@@ -110,7 +113,7 @@ dataset:
 optimizer: {{_component_: torch.optim.AdamW, lr: {lr}}}
 ",
         out.display(),
-        dir.display(),
+        dir.join("base").display(),
         dir.join("rows.json").display(),
     );
     let config = config::Merged::from_text("run.yaml", yaml).expect("valid YAML");
@@ -121,7 +124,8 @@ optimizer: {{_component_: torch.optim.AdamW, lr: {lr}}}
 /// A folder with a GGUF file and rows.
 fn prepare(tied: bool) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    write_gguf(&dir.path().join("tiny.gguf"), tied);
+    std::fs::create_dir(dir.path().join("base")).expect("writable");
+    write_gguf(&dir.path().join(FILE), tied);
     write_rows(&dir.path().join("rows.json"), (0..6).map(row));
     dir
 }
@@ -142,7 +146,7 @@ fn an_untrained_run_saves_the_very_model() {
             testing::assert_same_bits(name, &found, &wanted);
         }
         let (model, mut store) = open_folder(&saved);
-        let (original, mut original_store) = open_gguf(&dir.path().join("tiny.gguf"));
+        let (original, mut original_store) = open_gguf(&dir.path().join(FILE));
         assert_eq!(model.config(), original.config());
         let (found, wanted) = (logits(&model, &mut store, &PROMPT), logits(&original, &mut original_store, &PROMPT));
         assert_eq!(found, wanted, "logits");

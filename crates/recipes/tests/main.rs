@@ -6,6 +6,7 @@ mod gguf;
 #[path = "../../checkpoint/tests/gguf_builder.rs"]
 #[expect(dead_code, reason = "has cases of its own crate's tests")]
 mod gguf_builder;
+mod gguf_vocabulary;
 mod memory;
 mod model_folders;
 mod overfit;

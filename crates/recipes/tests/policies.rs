@@ -56,7 +56,8 @@ fn updates_inside_backward_give_the_same_bits() {
             let (mut plain, mut inside) = (new(false), new(true));
             let what = format!("{optimizer:?}, {dtype}, tied {tied}, recomputed {recompute_blocks}");
             for (window, lr) in windows(1).iter().zip([1e-2, 2e-2, 5e-3]) {
-                let (found, expected) = (inside.step(window, lr).expect("trains"), plain.step(window, lr).expect("trains"));
+                let (found, expected) =
+                    (inside.step(window, lr).expect("trains"), plain.step(window, lr).expect("trains"));
                 assert_eq!(found.loss.to_bits(), expected.loss.to_bits(), "{what}: loss");
                 assert_eq!((found.grad_norm, expected.grad_norm.is_some()), (None, true), "{what}: norms");
                 assert!(inside.gradients().is_empty(), "{what}: gradients are freed");

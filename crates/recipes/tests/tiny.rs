@@ -162,8 +162,7 @@ pub(crate) fn logits(model: &Decoder, store: &mut ParamStore, tokens: &[i32]) ->
     let shape = [1, tokens.len()];
     let positions: Vec<i32> = (0..tokens.len() as i32).collect();
     let row = |values: &[i32]| backend.from_i32(shape, values).expect("fits");
-    let batch =
-        ModelBatch { tokens: row(tokens), positions: row(&positions), doc_start: row(&vec![0; tokens.len()]) };
+    let batch = ModelBatch { tokens: row(tokens), positions: row(&positions), doc_start: row(&vec![0; tokens.len()]) };
     let logits = model.logits(&mut Cx::inference(&*backend, store), &batch).expect("runs");
     backend.to_f32(&logits).expect("f32")
 }

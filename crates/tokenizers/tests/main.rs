@@ -6,6 +6,5 @@ mod auto;
 mod chats;
 mod errors;
 mod formats;
-mod gguf;
 mod laws;
 mod tokenize;

@@ -29,7 +29,9 @@ fn open_backend(device: &str) -> Result<Arc<dyn Backend>> {
             let backend = CpuBackend::new(config).map_err(|e| Error::Backend { reason: e.to_string() })?;
             Ok(Arc::new(backend))
         }
-        other => Err(Error::NoDevice { device: other.to_owned(), available: "`auto` or `cpu` in this version".to_owned() }),
+        other => {
+            Err(Error::NoDevice { device: other.to_owned(), available: "`auto` or `cpu` in this version".to_owned() })
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use tensor::ops::attention::{AttentionDims, check_forward, check_gradients};
 use tensor::{Result, Tensor};
 
 use super::forward::tiles;
-use super::plan::{KEYS, Plan, Task, visible_columns};
+use super::plan::{KEYS, Plan, Task, View};
 use crate::CpuBackend;
 use crate::buffer::{Read, Temp, Write};
 use crate::crew::Disjoint;
@@ -138,12 +138,9 @@ fn run_task<T: Element>(
             let (q, d_o) = (Lhs::rows(queries, width), Lhs::rows(d_outs, width));
             multiply(isa, (rows, columns, head_dim), q, panels(&key_panels[at * head_dim..]), scores, KEYS, false);
             multiply(isa, (rows, columns, head_dim), d_o, panels(&value_panels[at * head_dim..]), dscores, KEYS, false);
-            let visible = |row: usize| {
-                let t = tokens.start + row % tokens.len();
-                visible_columns(plan.first_key(task.batch_row, t), t + plan.dims.query_offset, &tile)
-            };
+            let view = View::new(plan, task, &tokens, &tile);
             let (lse, delta) = (&lse[..rows], &delta[..rows]);
-            score_gradients(isa, scores, dscores, lse, delta, columns, plan.dims.soft_cap, &visible);
+            score_gradients(isa, scores, dscores, lse, delta, columns, plan.dims.soft_cap, &view);
             let of_keys = (tile.len(), width, rows);
             let (p, dscore) = (Lhs::transposed(scores, KEYS), Lhs::transposed(dscores, KEYS));
             multiply(isa, of_keys, p, Rhs::rows(d_outs, width), &mut dv[at * width..], width, true);
@@ -191,11 +188,11 @@ per_isa! {
         delta: &[f32],
         columns: usize,
         soft_cap: Option<f32>,
-        visible: &dyn Fn(usize) -> Range<usize>,
+        view: &View<'_>,
     ) {
         for (row, (&lse, &delta)) in lse.iter().zip(delta).enumerate() {
             let (scores, dscores) = (&mut scores[row * KEYS..][..columns], &mut dscores[row * KEYS..][..columns]);
-            let visible = visible(row);
+            let visible = view.columns(row);
             if let Some(cap) = soft_cap {
                 for (score, dscore) in scores.iter_mut().zip(&mut *dscores) {
                     let tanh = tanh::<FMA>(*score / cap);

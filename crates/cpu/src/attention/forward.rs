@@ -5,7 +5,7 @@ use std::ops::Range;
 use tensor::ops::attention::{AttentionDims, check_forward};
 use tensor::{Result, Tensor};
 
-use super::plan::{KEYS, Plan, Task, visible_columns};
+use super::plan::{KEYS, Plan, Task, View};
 use crate::CpuBackend;
 use crate::buffer::{Read, Write};
 use crate::crew::Disjoint;
@@ -58,12 +58,13 @@ fn run_task<T: Element>(
     }
     let (head_dim, width) = (plan.dims.head_dim, plan.head_width());
     let (num_keys, rows) = (task.keys.len(), plan.rows_per_block());
-    let [keys, values, queries, scores, sums, max, total] = scratch.arrays([
+    let [keys, values, queries, scores, sums, max, total, factors] = scratch.arrays([
         num_keys.next_multiple_of(NR) * head_dim,
         num_keys * width,
         rows * head_dim,
         rows * KEYS,
         rows * width,
+        rows,
         rows,
         rows,
     ]);
@@ -79,21 +80,22 @@ fn run_task<T: Element>(
             let q = &q[plan.query_at(task, head, tokens.start)..];
             widen_rows(isa, queries, head_dim, q, plan.query_stride(), (tokens.len(), head_dim), plan.dims.scale);
         }
-        let state =
-            Softmax { max: &mut max[..rows], total: &mut total[..rows], sums: &mut sums[..rows * width], width };
+        let mut state = Softmax {
+            max: &mut max[..rows],
+            total: &mut total[..rows],
+            sums: &mut sums[..rows * width],
+            width,
+            factors: &mut factors[..rows],
+        };
         state.max.fill(f32::NEG_INFINITY);
         state.total.fill(0.0);
         state.sums.fill(0.0);
-        let mut state = state;
         for tile in tiles(plan, task, tokens.clone()) {
             let (at, columns) = (tile.start - task.keys.start, tile.len().next_multiple_of(NR));
             let panels = Rhs::panels(&keys[at * head_dim..], head_dim);
             multiply(isa, (rows, columns, head_dim), Lhs::rows(queries, head_dim), panels, scores, KEYS, false);
-            let visible = |row: usize| {
-                let t = tokens.start + row % tokens.len();
-                visible_columns(plan.first_key(task.batch_row, t), t + plan.dims.query_offset, &tile)
-            };
-            add_tile(isa, &mut state, scores, columns, plan.dims.soft_cap, &visible);
+            let view = View::new(plan, task, &tokens, &tile);
+            add_tile(isa, &mut state, scores, columns, plan.dims.soft_cap, &view);
             let values = Rhs::rows(&values[at * width..], width);
             multiply(isa, (rows, width, tile.len()), Lhs::rows(scores, KEYS), values, state.sums, width, true);
         }
@@ -114,6 +116,8 @@ struct Softmax<'a> {
     total: &'a mut [f32],
     sums: &'a mut [f32],
     width: usize,
+    /// What the sums so far are multiplied with when a tile is added.
+    factors: &'a mut [f32],
 }
 
 per_isa! {
@@ -123,29 +127,33 @@ per_isa! {
         scores: &mut [f32],
         columns: usize,
         soft_cap: Option<f32>,
-        visible: &dyn Fn(usize) -> Range<usize>,
+        view: &View<'_>,
     ) {
-        let rows = state.max.iter_mut().zip(&mut *state.total);
-        for (row, (max, total)) in rows.enumerate() {
+        let num_rows = state.max.len();
+        // Row by row the largest score; all rows' factors together, so that no row waits for its exponential.
+        for row in 0..num_rows {
             let scores = &mut scores[row * KEYS..][..columns];
-            let visible = visible(row);
-            if visible.is_empty() {
-                scores.fill(0.0);
-                continue;
-            }
             if let Some(cap) = soft_cap {
                 for score in &mut *scores {
                     *score = cap * tanh::<FMA>(*score / cap);
                 }
             }
+            let visible = view.columns(row);
             scores[..visible.start].fill(f32::NEG_INFINITY);
             scores[visible.end..].fill(f32::NEG_INFINITY);
-            let of_tile = max_of(scores);
-            let before = *max;
-            let now = if of_tile > before { of_tile } else { before };
-            let factor = exp::<FMA>(before - now);
-            *max = now;
-            *total = *total * factor + exponentials::<FMA>(scores, now);
+            let (before, of_tile) = (state.max[row], max_of(scores));
+            state.factors[row] = before;
+            state.max[row] = if of_tile > before { of_tile } else { before };
+        }
+        for (factor, max) in state.factors.iter_mut().zip(&*state.max) {
+            // Without a visible key so far both are infinite, and there is nothing to multiply.
+            *factor = if *factor == *max { 1.0 } else { exp::<FMA>(*factor - *max) };
+        }
+        for row in 0..num_rows {
+            let (scores, factor) = (&mut scores[row * KEYS..][..columns], state.factors[row]);
+            // Without a visible key so far any finite number makes all exponentials 0.
+            let max = if state.max[row] == f32::NEG_INFINITY { 0.0 } else { state.max[row] };
+            state.total[row] = state.total[row] * factor + exponentials::<FMA>(scores, max);
             if factor != 1.0 {
                 for sum in &mut state.sums[row * state.width..][..state.width] {
                     *sum *= factor;
@@ -158,11 +166,11 @@ per_isa! {
 /// Replaces scores by e^(score - max) and gives their sum. The number of scores is a multiple of NR.
 #[inline(always)]
 fn exponentials<const FMA: bool>(scores: &mut [f32], max: f32) -> f32 {
-    let mut lanes = [0.0f32; crate::numbers::LANES];
+    let mut lanes = [0.0f32; NR];
     for chunk in scores.as_chunks_mut::<NR>().0 {
-        for (i, score) in chunk.iter_mut().enumerate() {
-            *score = exp::<FMA>(*score - max);
-            lanes[i] += *score;
+        for i in 0..NR {
+            chunk[i] = exp::<FMA>(chunk[i] - max);
+            lanes[i] += chunk[i];
         }
     }
     sum_lanes(lanes)

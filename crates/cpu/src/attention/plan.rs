@@ -13,7 +13,7 @@ use crate::tile::{MR, NR};
 /// Keys of a tile: whole panels for scores, whole strips for the gradients of keys and values.
 pub(crate) const KEYS: usize = 96;
 
-/// Rows of a block of queries: as many as there are keys in a tile.
+/// Rows of a block of queries, about as many as there are keys in a tile.
 pub(crate) const ROWS: usize = 96;
 
 const _: () = assert!(KEYS.is_multiple_of(NR) && KEYS.is_multiple_of(MR));
@@ -107,9 +107,11 @@ impl<'a> Plan<'a> {
         self.dims.num_heads / self.dims.num_kv_heads
     }
 
-    /// Tokens of a block of queries.
+    /// Tokens of a block of queries: few, since all see the keys up to the last one's.
     pub(crate) fn tokens_per_block(&self) -> usize {
-        (ROWS / self.group()).max(1)
+        /// Tokens at most.
+        const TOKENS: usize = 32;
+        (ROWS / self.group()).clamp(1, TOKENS)
     }
 
     /// Rows of a block of queries, at most.
@@ -149,8 +151,36 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// What the rows of a block of queries see of a tile of keys.
+pub(crate) struct View<'a> {
+    plan: &'a Plan<'a>,
+    batch_row: usize,
+    tokens: Range<usize>,
+    tile: Range<usize>,
+    /// Whether every row sees every key.
+    pub(crate) full: bool,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(plan: &'a Plan<'a>, task: &Task, tokens: &Range<usize>, tile: &Range<usize>) -> Self {
+        let batch_row = task.batch_row;
+        let full = tile.end <= tokens.start + plan.dims.query_offset + 1
+            && tokens.clone().all(|t| plan.first_key(batch_row, t) <= tile.start);
+        Self { plan, batch_row, tokens: tokens.clone(), tile: tile.clone(), full }
+    }
+
+    /// The columns of the tile that a row of the block sees.
+    pub(crate) fn columns(&self, row: usize) -> Range<usize> {
+        if self.full {
+            return 0..self.tile.len();
+        }
+        let t = self.tokens.start + row % self.tokens.len();
+        visible_columns(self.plan.first_key(self.batch_row, t), t + self.plan.dims.query_offset, &self.tile)
+    }
+}
+
 /// The part of a tile's keys that a query sees, as columns.
-pub(crate) fn visible_columns(first_key: usize, row: usize, tile: &Range<usize>) -> Range<usize> {
+fn visible_columns(first_key: usize, row: usize, tile: &Range<usize>) -> Range<usize> {
     let start = first_key.max(tile.start).min(tile.end);
     let end = (row + 1).clamp(start, tile.end);
     start - tile.start..end - tile.start

@@ -66,12 +66,10 @@ impl DecoderConfig {
             if value == 0 {
                 return wrong(key, "at least 1", value);
             }
-            if value > MAX_SIZE {
-                return wrong(key, &format!("at most {MAX_SIZE}"), value);
+            let most = if key == "num_hidden_layers" { MAX_LAYERS } else { MAX_SIZE };
+            if value > most {
+                return wrong(key, &format!("at most {most}"), value);
             }
-        }
-        if self.num_hidden_layers > MAX_LAYERS {
-            return wrong("num_hidden_layers", &format!("at most {MAX_LAYERS}"), self.num_hidden_layers);
         }
         if !self.num_attention_heads.is_multiple_of(self.num_key_value_heads) {
             let expected = format!("a divisor of num_attention_heads = {}", self.num_attention_heads);

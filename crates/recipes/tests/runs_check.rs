@@ -1,0 +1,15 @@
+//! Whole models and whole runs.
+
+mod batches;
+mod determinism;
+mod gguf;
+#[path = "../../checkpoint/tests/gguf_builder.rs"]
+#[expect(dead_code, reason = "has cases of its own crate's tests")]
+mod gguf_builder;
+mod memory;
+mod overfit;
+mod policies;
+mod smollm2;
+mod tiny;
+mod tiny_folder;
+mod transformers;
