@@ -11,5 +11,5 @@ const TRAINER: [&str; 4] = ["--package", "ferrotune-tokenizers", "--example", "t
 
 /// Trains and writes `examples/first_run/model/tokenizer.json` and `tokenizer_config.json`.
 pub(crate) fn train_tokenizer() -> Result<()> {
-    cargo(["run", "--quiet"]).args(&TRAINER).run()
+    cargo(["run", "--quiet"]).args(TRAINER).run()
 }

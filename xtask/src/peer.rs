@@ -133,9 +133,9 @@ fn write_vocab_and_merges(ckpt: &Path) -> Result<()> {
         match merge.as_array().map(Vec::as_slice) {
             Some([left, right]) => {
                 let (left, right) = (left.as_str().unwrap_or_default(), right.as_str().unwrap_or_default());
-                text.push_str(&format!("{left} {right}\n"));
+                text.extend([left, " ", right, "\n"]);
             }
-            _ => text.push_str(&format!("{}\n", merge.as_str().unwrap_or_default())),
+            _ => text.extend([merge.as_str().unwrap_or_default(), "\n"]),
         }
     }
     std::fs::write(ckpt.join("merges.txt"), text)?;
@@ -183,7 +183,7 @@ fn start(dir: &Path, program: &Path, overrides: &[&str]) -> Result<f64> {
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
+    if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
 }
 
 fn machine() -> String {

@@ -252,7 +252,7 @@ fn the_same_seed_gives_the_same_run() {
 /// Rows of which the first and the fourth are cut before anything that could be learnt.
 fn rows_with_masked_ones() -> Vec<serde_json::Value> {
     let long = serde_json::json!({"input": "x".repeat(50), "output": "y"});
-    let row = |index: usize| if index % 3 == 0 { long.clone() } else { tiny_folder::row(index) };
+    let row = |index: usize| if index.is_multiple_of(3) { long.clone() } else { tiny_folder::row(index) };
     (0..6).map(row).collect()
 }
 

@@ -28,6 +28,7 @@ impl Console {
     }
 
     /// Something the user should know although nothing is wrong.
+    #[expect(clippy::unused_self, reason = "said at every level")]
     pub(crate) fn notice(self, text: &str) {
         metrics::notice(&format!("notice: {text}"));
     }

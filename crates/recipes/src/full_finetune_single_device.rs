@@ -29,7 +29,9 @@ pub(crate) fn run(config: &Merged, open_backend: &OpenBackend<'_>) -> Result<()>
     let settings = &settings;
     let console = Console::new(&settings.log_level);
     console.resolved_config(NAME, config);
-    notices.iter().for_each(|notice| console.notice(&notice.to_string()));
+    for notice in &notices {
+        console.notice(&notice.to_string());
+    }
     let dtype = settings.dtype.unwrap_or(Precision::Fp32).dtype();
     let seed = components::seed(settings.seed, console);
     let backend = open_backend(settings.device.as_deref().unwrap_or("auto"))?;
@@ -78,9 +80,10 @@ pub(crate) fn run(config: &Merged, open_backend: &OpenBackend<'_>) -> Result<()>
     }
     let optimizer = component_record(config.root().at("optimizer"));
     let rows_per_step = (settings.batch_size * settings.gradient_accumulation_steps) as u64;
-    let resumed = match settings.resume_from_checkpoint {
-        true => Some(find_resumed(output_dir, rows_per_step, model.layout(), &optimizer, console)?),
-        false => None,
+    let resumed = if settings.resume_from_checkpoint {
+        Some(find_resumed(output_dir, rows_per_step, model.layout(), &optimizer, console)?)
+    } else {
+        None
     };
     let seed = resumed.as_ref().map_or(seed, |r| r.checkpoint.state.seed);
     let total_steps = (settings.epochs as u64).saturating_mul(steps_per_epoch);

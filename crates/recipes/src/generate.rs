@@ -29,7 +29,9 @@ pub(crate) fn run(config: &Merged, open_backend: &OpenBackend<'_>) -> Result<()>
     let settings = settings.expect("whatever could not be read is a problem");
     let console = Console::new(&settings.log_level);
     console.resolved_config("generate", config);
-    notices.iter().for_each(|notice| console.notice(&notice.to_string()));
+    for notice in &notices {
+        console.notice(&notice.to_string());
+    }
     let seed = components::seed(settings.seed, console);
     let backend = open_backend(settings.device.as_deref().unwrap_or("auto"))?;
 
@@ -109,10 +111,8 @@ struct NextLogits<'a> {
 impl<'a> NextLogits<'a> {
     fn new(model: &'a Decoder, store: &'a mut ParamStore, capacity: usize, use_cache: bool) -> Result<Self> {
         let backend = Arc::clone(store.backend());
-        let cache = match use_cache {
-            true => Some(KvCache::new(&*backend, model.config(), store.dtype(), capacity)?),
-            false => None,
-        };
+        let cache =
+            if use_cache { Some(KvCache::new(&*backend, model.config(), store.dtype(), capacity)?) } else { None };
         Ok(Self { model, store, backend, cache, tokens: Vec::new() })
     }
 

@@ -84,7 +84,7 @@ impl ModelFolder {
             Some(weights) => train::check_weights(model.layout(), weights)?,
             None => Vec::new(),
         };
-        let of_files = self.weights.iter().flat_map(|w| w.notices()).cloned();
+        let of_files = self.weights.iter().flat_map(WeightSource::notices).cloned();
         for text in notices.into_iter().chain(of_files).chain(left_aside) {
             console.notice(&text);
         }

@@ -49,7 +49,7 @@ fn relative_to_max(found: &[f32], expected: &[f32]) -> f64 {
 }
 
 fn check_folder(folder: &Path, policy: Policy) {
-    let backend: Arc<dyn Backend> = Arc::new(cpu::CpuBackend::new(&cpu::CpuConfig::default()).expect("starts"));
+    let backend: Arc<dyn Backend> = Arc::new(cpu::CpuBackend::new(cpu::CpuConfig::default()).expect("starts"));
     let (model, mut store) = open(folder, Arc::clone(&backend), policy);
     let expected = WeightSource::open_safetensors(&folder.join("expected.safetensors")).expect("readable");
     let shape = &expected.tensor("input_ids").expect("present").shape;
