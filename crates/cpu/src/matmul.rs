@@ -31,8 +31,8 @@ const ROWS_AT_ONCE: usize = 4 * MR;
 const MAX_PREPARED: usize = 4 << 20;
 /// Up to this many tokens the weight is the left factor.
 const FEW_TOKENS: usize = 3 * NR;
-/// Up to this many tokens products are taken row by row.
-const DOT_TOKENS: usize = 4;
+/// Up to this many tokens products are taken row by row, which reads the weight as fast as memory gives it.
+const DOT_TOKENS: usize = 2;
 
 /// `y = x w^T`.
 pub(crate) fn nt(backend: &CpuBackend, y: &mut Tensor, x: &Tensor, w: &Tensor) -> Result<()> {

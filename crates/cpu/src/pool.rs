@@ -36,14 +36,15 @@ struct State {
 }
 
 impl State {
-    /// A kept region of `class`, or one at most a quarter larger.
+    /// A kept region of `class`. Never a larger one, which a tensor of its own size would then miss: that way the second of
+    /// two like steps finds everything.
     fn take(&mut self, class: usize) -> Option<Region> {
-        let (&found, list) = self.free.range_mut(class..=class + class / 4).next()?;
+        let list = self.free.get_mut(&class)?;
         let region = list.pop().expect("a list without regions is removed").region;
         if list.is_empty() {
-            self.free.remove(&found);
+            self.free.remove(&class);
         }
-        self.stats.cached_bytes -= found;
+        self.stats.cached_bytes -= class;
         Some(region)
     }
 
@@ -169,7 +170,7 @@ mod tests {
         let at = address(&first);
         pool.give_back(first);
         assert_eq!(pool.stats(), MemoryStats { live_bytes: 0, cached_bytes: 1024, peak_live_bytes: 1024 });
-        let again = pool.take(900).unwrap();
+        let again = pool.take(980).unwrap();
         assert_eq!(address(&again), at);
         assert_eq!(pool.stats(), MemoryStats { live_bytes: 1024, cached_bytes: 0, peak_live_bytes: 1024 });
         pool.give_back(again);
@@ -178,12 +179,12 @@ mod tests {
     }
 
     #[test]
-    fn much_larger_regions_are_not_spent_on_small_tensors() {
+    fn larger_regions_are_not_spent_on_smaller_tensors() {
         let pool = Pool::default();
-        let large = pool.take(1 << 16).unwrap();
+        let large = pool.take(1000).unwrap();
         pool.give_back(large);
-        let small = pool.take(1 << 10).unwrap();
-        assert_eq!(small.len_bytes(), 1 << 10);
+        let small = pool.take(900).unwrap();
+        assert_eq!(small.len_bytes(), 960);
         pool.give_back(small);
     }
 
