@@ -1,4 +1,4 @@
-//! Token embedding: y[t] = w[tokens[t]].
+//! Token embedding: `y[t] = w[tokens[t]]`.
 //!
 //! Shapes:  tokens: (T) i32; y, dy: (T, D); w, dw: (V, D).
 //! Numbers: storage f32 or bf16; rows are copied; dw is summed per row in token order.

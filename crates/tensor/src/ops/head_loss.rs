@@ -1,4 +1,4 @@
-//! Output head and cross entropy together: loss = scale * sum over unmasked tokens of -log softmax(h w^T)[label].
+//! Output head and cross entropy together: loss = scale * sum over unmasked tokens of -log of the label's softmax(h w^T).
 //!
 //! Shapes:  h, dh: (T, D); w, dw: (V, D); labels: (T) i32, already aligned with h (the loss never shifts), `IGNORE_INDEX` =
 //!          masked; loss: (1) f32.

@@ -1,4 +1,4 @@
-//! Rotary position embedding on half-split heads: (a, b) -> (a cos - b sin, b cos + a sin) for a = x[i], b = x[i + H/2].
+//! Rotary position embedding on half-split heads: (a, b) -> (a cos - b sin, b cos + a sin) for a = `x[i]`, b = `x[i + H/2]`.
 //!
 //! Shapes:  x: (T, N*H), in place; table: (T, H) f32, row t = H/2 cosines, then H/2 sines; positions: (T) i32;
 //!          inv_freq: (H/2) f32.
