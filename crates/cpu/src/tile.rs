@@ -331,7 +331,10 @@ unsafe fn tile_avx2<const R: usize, const NEAR: bool>(
         ($count:expr) => {
             for u in 0..$count {
                 // SAFETY: one of the next terms of the tile's columns; the caller promises that they exist.
-                let [b0, b1] = unsafe { [0, 8].map(|half| _mm256_loadu_ps(b.add(u * b_stride + half))) };
+                let (b0, b1) = unsafe {
+                    let b = b.add(u * b_stride);
+                    (_mm256_loadu_ps(b), _mm256_loadu_ps(b.add(8)))
+                };
                 for i in 0..R {
                     // SAFETY: the same term of row i; the caller promises that it exists.
                     let a = unsafe { _mm256_broadcast_ss(&*rows[i].add(u * col_stride)) };
@@ -340,7 +343,10 @@ unsafe fn tile_avx2<const R: usize, const NEAR: bool>(
                 }
             }
             b = b.wrapping_add($count * b_stride);
-            rows = rows.map(|row| row.wrapping_add($count * col_stride));
+            // Closures here would not be inlined into this instruction set.
+            for row in &mut rows {
+                *row = row.wrapping_add($count * col_stride);
+            }
         };
     }
     for _ in 0..block.k / UNROLL {

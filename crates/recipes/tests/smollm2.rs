@@ -90,7 +90,7 @@ optimizer: {{_component_: torch.optim.AdamW, lr: 2e-4, fused: True}}
 metric_logger:
   _component_: torchtune.training.metric_logging.DiskLogger
   log_dir: ${{output_dir}}
-  output_format: jsonl
+  output_fmt: jsonl
   filename: log.jsonl
 ",
         out.display(),
