@@ -88,7 +88,9 @@ pub(crate) fn run(config: &Merged, open_backend: &OpenBackend<'_>) -> Result<()>
     let seed = resumed.as_ref().map_or(seed, |r| r.checkpoint.state.seed);
     let total_steps = (settings.epochs as u64).saturating_mul(steps_per_epoch);
     let start = resumed.as_ref().map_or(Position::default(), |r| r.position);
-    if let Some(resumed) = resumed.as_ref().filter(|_| start.steps_run >= total_steps) {
+    // Epochs count too: one that was cut short by another `max_steps_per_epoch` is finished all the same.
+    let nothing_left = start.steps_run >= total_steps || start.epochs_run >= settings.epochs as u64;
+    if let Some(resumed) = resumed.as_ref().filter(|_| nothing_left) {
         let checkpoint = resumed.checkpoint.path().display().to_string();
         return Err(Error::NothingLeft { checkpoint, done: start.steps_run, total: total_steps });
     }
