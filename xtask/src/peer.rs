@@ -23,6 +23,9 @@ pub(crate) struct PeerArgs {
     /// Virtual environment with torchtune, to alternate with
     #[arg(long = "against-torchtune", value_name = "VENV")]
     peer: Option<PathBuf>,
+    /// Run only the rows of the table whose name contains this: `fp32`, `bf16`
+    #[arg(long, value_name = "NAME", default_value = "")]
+    only: String,
     /// How often each program runs
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -62,7 +65,7 @@ pub(crate) fn run(args: &PeerArgs) -> Result<()> {
         "{:34}{:>16}{:>16}{:>8}{:>12}{:>12}",
         "", "tune tokens/s", "peer tokens/s", "ratio", "tune GiB", "peer GiB"
     );
-    for (name, overrides) in VARIANTS {
+    for (name, overrides) in VARIANTS.iter().filter(|(name, _)| name.contains(&args.only)) {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..args.rounds {
             ours.push(one_run(&dir, &tune, overrides)?);

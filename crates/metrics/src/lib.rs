@@ -11,7 +11,6 @@ mod logger;
 mod memory;
 mod meter;
 mod progress;
-mod python_float;
 mod screen;
 mod throughput;
 
@@ -21,6 +20,5 @@ pub use error::Error;
 pub use logger::{MetricLogger, StdoutLogger};
 pub use memory::ResidentMemory;
 pub use progress::Progress;
-pub use python_float::python_float;
 pub use screen::{notice, suspend};
 pub use throughput::{StepRate, Throughput};

@@ -2,8 +2,9 @@
 
 use std::io::Write;
 
+use config::python_float;
+
 use crate::error::Error;
-use crate::python_float::python_float;
 use crate::screen::suspend;
 
 /// Keeps the metrics of a run. On many ranks only rank 0 has one.

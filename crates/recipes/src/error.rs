@@ -101,8 +101,8 @@ pub enum Error {
     /// The loss or the gradients are not numbers any more.
     #[error(
         "loss is not finite at step {step} (loss = {}{}), training stopped before the update",
-        metrics::python_float(*loss),
-        grad_norm.map_or(String::new(), |norm| format!(", grad_norm = {}", metrics::python_float(norm)))
+        config::python_float(*loss),
+        grad_norm.map_or(String::new(), |norm| format!(", grad_norm = {}", config::python_float(norm)))
     )]
     NonFinite {
         /// The step, from 1.

@@ -3,7 +3,7 @@
 use checkpoint::{ExpectedTensor, WeightSource, match_names};
 use tensor::{ModelLayout, Tensor};
 
-use crate::store::STAGE_BYTES;
+use crate::store::pieces;
 use crate::{ParamStore, Result};
 
 /// Checks, before anything is read, that a source holds what a model needs; gives notices about what is left aside.
@@ -35,14 +35,10 @@ impl ParamStore {
     fn fill(&self, source: &WeightSource, tensors: &[(String, Tensor)]) -> Result<()> {
         let mut stage = Vec::new();
         for (name, tensor) in tensors {
-            let size = tensor.dtype().size_bytes();
-            let flat = tensor.reshape([tensor.num_elements()])?;
-            let piece = STAGE_BYTES / size;
-            for start in (0..tensor.num_elements()).step_by(piece) {
-                let end = (start + piece).min(tensor.num_elements());
-                stage.resize((end - start) * size, 0);
-                source.read_range_into(&mut stage, name, start..end, tensor.dtype())?;
-                self.backend.upload(&mut flat.rows(start..end)?, &stage)?;
+            for (range, mut piece) in pieces(tensor)? {
+                stage.resize(piece.len_bytes(), 0);
+                source.read_range_into(&mut stage, name, range, tensor.dtype())?;
+                self.backend.upload(&mut piece, &stage)?;
             }
         }
         Ok(())

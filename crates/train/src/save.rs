@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use checkpoint::{CheckpointDir, TensorSink, TensorSpec};
 use tensor::Tensor;
 
-use crate::store::STAGE_BYTES;
+use crate::store::pieces;
 use crate::{ParamStore, Result};
 
 impl ParamStore {
@@ -40,13 +40,9 @@ impl ParamStore {
         let mut stage = Vec::new();
         move |spec, sink| {
             let tensor = by_name[spec.name.as_str()];
-            let size = tensor.dtype().size_bytes();
-            let flat = tensor.reshape([tensor.num_elements()])?;
-            let piece = STAGE_BYTES / size;
-            for start in (0..tensor.num_elements()).step_by(piece) {
-                let end = (start + piece).min(tensor.num_elements());
-                stage.resize((end - start) * size, 0);
-                self.backend.download(&mut stage, &flat.rows(start..end)?)?;
+            for (_, piece) in pieces(tensor)? {
+                stage.resize(piece.len_bytes(), 0);
+                self.backend.download(&mut stage, &piece)?;
                 sink.write(&stage)?;
             }
             Ok(())

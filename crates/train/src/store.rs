@@ -12,6 +12,15 @@ use crate::group::Group;
 /// Rows are filled and moved through host memory in pieces of at most this many bytes.
 pub(crate) const STAGE_BYTES: usize = 16 << 20;
 
+/// A tensor as flat pieces that fit the stage, each with its first and last element.
+pub(crate) fn pieces(tensor: &Tensor) -> Result<Vec<(std::ops::Range<usize>, Tensor)>> {
+    let len = tensor.num_elements();
+    let flat = tensor.reshape([len])?;
+    let step = STAGE_BYTES / tensor.dtype().size_bytes();
+    let ranges = (0..len).step_by(step).map(|start| start..(start + step).min(len));
+    ranges.map(|range| Ok((range.clone(), flat.rows(range)?))).collect()
+}
+
 /// What the store does with units and gradients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Policy {
