@@ -3,7 +3,8 @@
 //! Needs the real model (see [`smollm2`]) and `--rows`, alpaca rows as JSON; `--against-torchtune`, a virtual environment with
 //! torchtune, is optional. Both programs read one config, `bench/smollm2_full.yaml`, in
 //! one folder, `target/bench/smollm2`. Each round runs every program once; the figure of a run is the median tokens per second
-//! of its steps from the third on, the figure of a program the median over rounds.
+//! of its steps from the third on, the figure of a program the median over rounds. A run that is stopped at `--limit` before
+//! its third step ends has no figure, only a bound: three steps take longer than the limit.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,10 +30,25 @@ pub(crate) struct PeerArgs {
     /// How often each program runs
     #[arg(long, default_value_t = 3)]
     rounds: usize,
+    /// Optimizer steps of a run; the first two do not count
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(3..))]
+    steps: u64,
+    /// Seconds after which a run is stopped; one that shows no step that counts is only bounded, as `< tokens/s`
+    #[arg(long, default_value_t = 1800)]
+    limit: u64,
 }
 
 /// The bench's name.
 pub(crate) const NAME: &str = "smollm2";
+
+/// Steps that do not count: they fill caches and pools.
+const UNCOUNTED_STEPS: usize = 2;
+
+/// For making the model folder, which takes seconds.
+const PREPARE_LIMIT_SECS: u64 = 600;
+
+/// Tokens of a step at most: two packs of 512.
+const TOKENS_PER_STEP: f64 = 1024.0;
 
 /// What is run: a name and the overrides that make it.
 const VARIANTS: &[(&str, &[&str])] = &[
@@ -62,15 +78,15 @@ pub(crate) fn run(args: &PeerArgs) -> Result<()> {
         println!("peer: {}", peer_versions(venv)?);
     }
     println!(
-        "{:34}{:>16}{:>16}{:>8}{:>12}{:>12}",
+        "{:34}{:>16}{:>16}{:>10}{:>12}{:>12}",
         "", "tune tokens/s", "peer tokens/s", "ratio", "tune GiB", "peer GiB"
     );
     for (name, overrides) in VARIANTS.iter().filter(|(name, _)| name.contains(&args.only)) {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..args.rounds {
-            ours.push(one_run(&dir, &tune, overrides)?);
+            ours.push(one_run(&dir, &tune, overrides, args)?);
             if let Some(peer) = &peer {
-                theirs.push(one_run(&dir, peer, overrides)?);
+                theirs.push(one_run(&dir, peer, overrides, args)?);
             }
         }
         print_row(name, &ours, &theirs);
@@ -82,19 +98,25 @@ pub(crate) fn run(args: &PeerArgs) -> Result<()> {
 #[derive(Clone, Copy)]
 struct Shown {
     tokens_per_second: f64,
+    /// The run was stopped before a step counted: it is slower than `tokens_per_second`.
+    is_bound: bool,
     peak_gib: f64,
 }
 
 fn print_row(name: &str, ours: &[Shown], theirs: &[Shown]) {
     let speed = |runs: &[Shown]| median(runs.iter().map(|r| r.tokens_per_second).collect());
     let memory = |runs: &[Shown]| median(runs.iter().map(|r| r.peak_gib).collect());
+    let bound = |runs: &[Shown]| if runs.iter().any(|r| r.is_bound) { "< " } else { "" };
+    let our_speed = format!("{}{:.1}", bound(ours), speed(ours));
     if theirs.is_empty() {
-        println!("{name:34}{:>16.1}{:>16}{:>8}{:>12.2}{:>12}", speed(ours), "-", "-", memory(ours), "-");
+        println!("{name:34}{our_speed:>16}{:>16}{:>10}{:>12.2}{:>12}", "-", "-", memory(ours), "-");
         return;
     }
-    let ratio = speed(ours) / speed(theirs);
-    let (a, b, m, n) = (speed(ours), speed(theirs), memory(ours), memory(theirs));
-    println!("{name:34}{a:>16.1}{b:>16.1}{ratio:>8.2}{m:>12.2}{n:>12.2}");
+    let their_speed = format!("{}{:.1}", bound(theirs), speed(theirs));
+    let at_least = if bound(theirs).is_empty() { "" } else { "> " };
+    let ratio = format!("{at_least}{:.2}", speed(ours) / speed(theirs));
+    let (m, n) = (memory(ours), memory(theirs));
+    println!("{name:34}{our_speed:>16}{their_speed:>16}{ratio:>10}{m:>12.2}{n:>12.2}");
 }
 
 /// Makes the model folder and the rows once: `tune` reads the GGUF file and saves it without having learnt anything.
@@ -110,14 +132,16 @@ fn prepare(dir: &Path, tune: &Path, gguf: &Path, rows: &Path) -> Result<()> {
     let overrides = [
         format!("checkpointer.checkpoint_dir={}", folder.canonicalize()?.display()),
         format!("checkpointer.checkpoint_files=[{}]", file.to_string_lossy()),
-        "tokenizer={_component_: ferrotune.tokenizers.auto, max_seq_len: 512}".to_owned(),
-        "model={_component_: ferrotune.models.auto}".to_owned(),
+        "tokenizer=ferrotune.tokenizers.auto".to_owned(),
+        "tokenizer.path=null".to_owned(),
+        "model=ferrotune.models.auto".to_owned(),
         "optimizer=torch.optim.SGD".to_owned(),
         "optimizer.lr=0".to_owned(),
         "max_steps_per_epoch=1".to_owned(),
         "overwrite_output_dir=True".to_owned(),
     ];
-    start(dir, tune, &overrides.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let ended = start(dir, tune, &overrides.iter().map(String::as_str).collect::<Vec<_>>(), PREPARE_LIMIT_SECS)?;
+    ensure!(!ended.stopped, "making the model folder took over {PREPARE_LIMIT_SECS} s");
     if ckpt.exists() {
         std::fs::remove_dir_all(&ckpt)?;
     }
@@ -146,41 +170,61 @@ fn write_vocab_and_merges(ckpt: &Path) -> Result<()> {
 }
 
 /// Runs a program once; its log says how fast it was, the system how much memory it took.
-fn one_run(dir: &Path, program: &Path, overrides: &[&str]) -> Result<Shown> {
+fn one_run(dir: &Path, program: &Path, overrides: &[&str], args: &PeerArgs) -> Result<Shown> {
     let out = dir.join("out");
     if out.exists() {
         std::fs::remove_dir_all(&out)?;
     }
-    let peak_gib = start(dir, program, overrides)?;
-    let log = std::fs::read_dir(out.join("logs"))?.next().context("no log was written")??;
-    let text = std::fs::read_to_string(log.path())?;
+    let steps = format!("max_steps_per_epoch={}", args.steps);
+    let overrides: Vec<&str> = overrides.iter().copied().chain([steps.as_str()]).collect();
+    let run = start(dir, program, &overrides, args.limit)?;
+    let log = std::fs::read_dir(out.join("logs")).ok().and_then(|mut files| files.next()).transpose()?;
+    let text = log.map(|log| std::fs::read_to_string(log.path())).transpose()?.unwrap_or_default();
     let rate = |line: &str| line.split_once("tokens_per_second_per_gpu:")?.1.split_whitespace().next()?.parse().ok();
-    let rates: Vec<f64> = text.lines().skip(2).filter_map(rate).collect();
-    ensure!(!rates.is_empty(), "`{}` logs no tokens_per_second_per_gpu", program.display());
-    Ok(Shown { tokens_per_second: median(rates), peak_gib })
+    let rates: Vec<f64> = text.lines().skip(UNCOUNTED_STEPS).filter_map(rate).collect();
+    if rates.is_empty() {
+        ensure!(run.stopped, "`{}` logs no tokens_per_second_per_gpu", program.display());
+        let tokens = (UNCOUNTED_STEPS + 1) as f64 * TOKENS_PER_STEP;
+        return Ok(Shown { tokens_per_second: tokens / args.limit as f64, is_bound: true, peak_gib: run.peak_gib });
+    }
+    Ok(Shown { tokens_per_second: median(rates), is_bound: false, peak_gib: run.peak_gib })
 }
 
-/// Runs the recipe in `dir` under GNU time where there is one; gives the peak of resident memory in GiB.
-fn start(dir: &Path, program: &Path, overrides: &[&str]) -> Result<f64> {
+/// How a program ended.
+struct Ended {
+    /// It ran into the limit.
+    stopped: bool,
+    /// Peak of resident memory; NaN where GNU time is not installed.
+    peak_gib: f64,
+}
+
+/// Runs the recipe in `dir` for at most `limit` seconds, under GNU time where there is one.
+fn start(dir: &Path, program: &Path, overrides: &[&str], limit: u64) -> Result<Ended> {
+    // Exit status of `timeout` (coreutils) when it had to stop the program.
+    const STOPPED: i32 = 124;
     let time = Path::new("/usr/bin/time");
     let mut command = if time.exists() {
         let mut command = Command::new(time);
-        command.args(["-f", "%M", "-o"]).arg(dir.join("peak_kib")).arg(program);
+        command.args(["-f", "%M", "-o"]).arg(dir.join("peak_kib")).arg("timeout");
         command
     } else {
-        Command::new(program)
+        Command::new("timeout")
     };
+    command.arg(limit.to_string()).arg(program);
     command.current_dir(dir).args(["run", "full_finetune_single_device", "--config", "config.yaml"]).args(overrides);
     let output = command.output().with_context(|| format!("cannot start `{}`", program.display()))?;
+    let stopped = output.status.code() == Some(STOPPED);
     ensure!(
-        output.status.success(),
+        output.status.success() || stopped,
         "`{}` failed ({}):\n{}",
         program.display(),
         output.status,
         String::from_utf8_lossy(&output.stderr)
     );
+    // GNU time writes a line about the status before the figure.
     let peak = std::fs::read_to_string(dir.join("peak_kib")).unwrap_or_default();
-    Ok(peak.trim().parse::<f64>().unwrap_or(f64::NAN) / f64::from(1 << 20))
+    let peak = peak.lines().last().unwrap_or_default().trim();
+    Ok(Ended { stopped, peak_gib: peak.parse::<f64>().unwrap_or(f64::NAN) / f64::from(1 << 20) })
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

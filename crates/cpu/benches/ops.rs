@@ -1,6 +1,6 @@
 //! Times the ops of a training step of SmolLM2-135M (two rows of 512 tokens) and prints rates.
 //!
-//! `cargo run --release -p ferrotune-cpu --example op_bench -- [group] [name=PART] [threads=N] [runs=N] [clock=cpu]`
+//! `cargo bench -p ferrotune-cpu --bench ops -- [group] [name=PART] [threads=N] [runs=N] [clock=cpu]`; `cargo xtask bench` runs it too.
 //!
 //! Groups: matmul, head_matmul, attention, head_loss, elementwise, optimizer. `name=` keeps the rows that contain a text.
 //! `clock=cpu` counts the time in which the calling thread had a core: with `threads=1` it shows the speed of the code
@@ -287,6 +287,8 @@ fn main() {
             Some(("runs", n)) => runs = n.parse().unwrap(),
             Some(("clock", "cpu")) => clock = Clock::Thread,
             Some(("name", part)) => part.clone_into(&mut filter),
+            // What cargo adds.
+            None if arg == "--bench" => {}
             _ => group = arg,
         }
     }
