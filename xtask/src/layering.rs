@@ -13,15 +13,16 @@ use crate::workspace::{Dependency, Package, Workspace};
 type Edges = (&'static str, &'static [&'static str]);
 
 const EDGES: &[Edges] = &[
-    ("cli", &["recipes", "cpu", "wgpu", "cuda"]),
+    ("cli", &["recipes", "hub", "cpu", "wgpu", "cuda"]),
     // `tokenizers`: a recipe hands it the vocabulary that `checkpoint` read from a GGUF file.
     ("recipes", &["train", "models", "optim", "checkpoint", "data", "tokenizers", "metrics", "dist", "tensor"]),
     ("train", &["optim", "dist", "checkpoint", "tensor"]),
     ("models", &["tensor"]),
     ("optim", &["tensor"]),
     ("checkpoint", &["tensor"]),
-    ("data", &["tokenizers"]),
+    ("data", &["tokenizers", "hub"]),
     ("tokenizers", &[]),
+    ("hub", &[]),
     ("dist", &["tensor"]),
     ("metrics", &[]),
     ("cpu", &["tensor"]),

@@ -1,5 +1,5 @@
-//! Project chores: `cargo xtask check | test | bless | bench | first-run-tokenizer | ci`. The same commands are all that
-//! CI runs.
+//! Project chores: `cargo xtask check | test | bless | bench | configs | docs | fuzz | first-run-tokenizer | ci`. The same
+//! commands are all that CI runs.
 //!
 //! Every step runs even if an earlier one failed; the last lines say what failed and how long each step took.
 //! Exit code: 0 if every step passed, 1 otherwise, 2 for wrong arguments.
@@ -8,7 +8,9 @@
 
 mod bench;
 mod cargo;
+mod configs;
 mod first_run;
+mod fuzz;
 mod layering;
 mod peer;
 mod smollm2;
@@ -24,6 +26,9 @@ use clap::{Args, Parser, Subcommand};
 use crate::cargo::cargo;
 use crate::steps::Steps;
 use crate::workspace::Workspace;
+
+/// How long CI looks for configs that the parser cannot bear.
+const FUZZ_SECONDS: u64 = 60;
 
 /// Project chores of ferrotune.
 #[derive(Parser)]
@@ -47,9 +52,19 @@ enum Command {
     },
     /// Build the release binary and run the benches
     Bench(bench::BenchArgs),
+    /// Write `docs/configuration.md` from the types that check configs
+    Docs,
+    /// Write the config files of `configs/` from their table
+    Configs {
+        /// Write nothing; fail if a file is not as it would be written
+        #[arg(long)]
+        check: bool,
+    },
+    /// Build the fuzz target of the config crate and run it for a while
+    Fuzz(fuzz::FuzzArgs),
     /// Train the tokenizer of `examples/first_run` on its rows
     FirstRunTokenizer,
-    /// What CI runs: check, test, licences and sources of dependencies
+    /// What CI runs: check, test, a minute of fuzzing, licences and sources of dependencies
     Ci {
         /// Run the slow tests (`#[ignore = "slow: ..."]`) too
         #[arg(long)]
@@ -84,6 +99,9 @@ fn run(command: Command) -> Result<()> {
         Command::Test(args) => test(&mut steps, &args),
         Command::Bless { nextest } => bless(&mut steps, &nextest),
         Command::Bench(args) => return bench::run(&args),
+        Command::Docs => return docs(),
+        Command::Configs { check } => return configs::run(check),
+        Command::Fuzz(args) => return fuzz::run(&args),
         Command::FirstRunTokenizer => return first_run::train_tokenizer(),
         Command::Ci { slow } => {
             check(&mut steps);
@@ -91,6 +109,7 @@ fn run(command: Command) -> Result<()> {
             if slow {
                 test(&mut steps, &TestArgs { slow: true, nextest: Vec::new() });
             }
+            steps.run("fuzz", || fuzz::run(&fuzz::FuzzArgs { seconds: FUZZ_SECONDS }));
             // The advisory database is left out: it cannot be reached from everywhere.
             steps.run("deny", || cargo(["deny", "check", "bans", "licenses", "sources"]).run());
         }
@@ -102,6 +121,7 @@ fn check(steps: &mut Steps) {
     steps.run("fmt", || cargo(["fmt", "--all", "--check"]).run());
     steps.run("layering", || layering::check(&Workspace::load()?));
     steps.run("sources", sources::check);
+    steps.run("configs", || configs::run(true));
     steps.run("clippy", || cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).run());
     steps.run("docs", || cargo(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").run());
 }
@@ -136,6 +156,14 @@ fn bless(steps: &mut Steps, nextest: &[String]) {
             .env("TRYCMD", "overwrite")
             .run()
     });
+}
+
+fn docs() -> Result<()> {
+    let page =
+        cargo(["run", "--quiet", "--package", "ferrotune-recipes", "--example", "configuration_page"]).stdout()?;
+    let folder = cargo::root().join("docs");
+    std::fs::create_dir_all(&folder)?;
+    Ok(std::fs::write(folder.join("configuration.md"), page)?)
 }
 
 #[cfg(test)]

@@ -85,14 +85,7 @@ pub enum Checkpointer {
 /// The names that the section's `_component_` may have.
 pub const CHECKPOINTERS: Names<Checkpointer> = Names {
     role: "checkpointer",
-    built: &[(
-        &[
-            "torchtune.training.FullModelHFCheckpointer",
-            "torchtune.training.checkpointing.FullModelHFCheckpointer",
-            "torchtune.training.checkpointing._checkpointer.FullModelHFCheckpointer",
-        ],
-        Checkpointer::HuggingFace,
-    )],
+    built: &[(&["torchtune.training.FullModelHFCheckpointer"], Checkpointer::HuggingFace)],
     not_built: &[
         "torchtune.training.FullModelMetaCheckpointer",
         "torchtune.training.FullModelTorchTuneCheckpointer",

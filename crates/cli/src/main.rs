@@ -1,20 +1,29 @@
 //! `tune`: torchtune's command line, natively.
 //!
-//! Arguments become types in [`args`], verbs run in [`commands`], and everything that ends a run badly leaves through
-//! [`exit`]: the message on stderr, one hint, an exit code (0 done, 1 the run failed, 2 bad usage, config or input).
+//! Arguments become types in [`args`] and [`launch`], verbs run in [`commands`], and everything that ends a run badly leaves
+//! through [`exit`]: the message on stderr, one hint, an exit code (0 done, 1 the run failed, 2 bad usage, config or input).
 
 mod args;
 mod commands;
 mod exit;
+mod launch;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 fn main() -> ExitCode {
     let args = args::Args::parse();
     let outcome = match &args.command {
-        args::Command::Run(run) => commands::run::run(run),
+        Some(args::Command::Download(download)) => commands::download::run(download).map_err(Into::into),
+        Some(args::Command::Ls) => commands::ls::run(),
+        Some(args::Command::Cp(cp)) => commands::cp::run(cp),
+        Some(args::Command::Run(run)) => commands::run::run(run),
+        Some(args::Command::Validate(validate)) => commands::validate::run(validate),
+        Some(args::Command::Cat(cat)) => commands::cat::run(cat),
+        Some(args::Command::Doctor(doctor)) => commands::doctor::run(doctor),
+        Some(args::Command::Completions(completions)) => commands::completions::run(completions),
+        None => commands::print(&args::Args::command().render_help().to_string()),
     };
     exit::code(outcome)
 }

@@ -265,8 +265,7 @@ fn usage() {
     let tiny = Tiny::new();
     let recipe = TRAIN[1];
     for (name, arguments) in [
-        ("nothing_typed", &[][..]),
-        ("unknown_verb", &["rum"]),
+        ("unknown_verb", &["rum"][..]),
         ("config_is_not_there", &["run", recipe, "--config", "nope.yaml"]),
         ("config_is_not_given", &["run", recipe, "batch_size=2"]),
         ("recipe_is_not_given", &["run", "--config", "run.yaml"]),

@@ -3,10 +3,38 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// `tune` in a folder, with two threads.
+/// Variables of this machine that would change where the program looks for a hub, or who it says it is.
+const HUB_VARIABLES: [&str; 20] = [
+    "HF_ENDPOINT",
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "HF_TOKEN_PATH",
+    "HF_HUB_DISABLE_IMPLICIT_TOKEN",
+    "HF_HUB_CACHE",
+    "HUGGINGFACE_HUB_CACHE",
+    "HF_DATASETS_OFFLINE",
+    "HF_HUB_DOWNLOAD_TIMEOUT",
+    "FERROTUNE_HUB_RETRY_MS",
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "ALL_PROXY",
+    "all_proxy",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "HTTP_PROXY",
+    "http_proxy",
+    "NO_PROXY",
+    "no_proxy",
+];
+
+/// `tune` in a folder, with two threads and without a hub: no test asks a real one.
 pub(crate) fn tune(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tune"));
     command.current_dir(dir).env("FERROTUNE_NUM_THREADS", "2").env_remove("FERROTUNE_CPU_ISA");
+    for variable in HUB_VARIABLES {
+        command.env_remove(variable);
+    }
+    command.env("HF_HUB_OFFLINE", "1").env("HF_HOME", "hf");
     command
 }
 

@@ -3,8 +3,10 @@
 mod bad_input;
 mod common;
 mod curves;
+mod download;
 mod first_run;
 mod runs;
 mod tiny;
 #[path = "../../recipes/tests/tiny_folder.rs"]
 mod tiny_folder;
+mod verbs;

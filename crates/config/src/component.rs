@@ -31,7 +31,7 @@
 macro_rules! component {
     // Every field has a default: `Default` too.
     (
-        $(#[$meta:meta])*
+        $(#[doc = $about:expr])*
         $vis:vis struct $Name:ident {
             $(
                 $(#[doc = $doc:expr])*
@@ -40,7 +40,7 @@ macro_rules! component {
         }
     ) => {
         $crate::__component! {
-            $(#[$meta])* $vis struct $Name {
+            $(#[doc = $about])* $vis struct $Name {
                 $( $(#[doc = $doc])* $fvis $field ($crate::__key!($field $(as $key)?)) $ty, ($($($check)+)?), ($default); )*
             }
         }
@@ -52,7 +52,7 @@ macro_rules! component {
         }
     };
     (
-        $(#[$meta:meta])*
+        $(#[doc = $about:expr])*
         $vis:vis struct $Name:ident {
             $(
                 $(#[doc = $doc:expr])*
@@ -61,14 +61,14 @@ macro_rules! component {
         }
     ) => {
         $crate::__component! {
-            $(#[$meta])* $vis struct $Name {
+            $(#[doc = $about])* $vis struct $Name {
                 $( $(#[doc = $doc])* $fvis $field ($crate::__key!($field $(as $key)?)) $ty, ($($($check)+)?), ($($default)?); )*
             }
         }
     };
     // A last entry collects all other keys.
     (
-        $(#[$meta:meta])*
+        $(#[doc = $about:expr])*
         $vis:vis struct $Name:ident {
             $(
                 $(#[doc = $doc:expr])*
@@ -78,7 +78,7 @@ macro_rules! component {
         }
     ) => {
         $crate::__component! {
-            $(#[$meta])* $vis struct $Name {
+            $(#[doc = $about])* $vis struct $Name {
                 $( $(#[doc = $doc])* $fvis $field ($crate::__key!($field $(as $key)?)) $ty, ($($($check)+)?), ($($default)?); )*
                 .. $(#[doc = $rest_doc])* $rvis $rest: $rest_ty
             }
@@ -91,7 +91,7 @@ macro_rules! component {
 #[macro_export]
 macro_rules! __component {
     (
-        $(#[$meta:meta])*
+        $(#[doc = $about:expr])*
         $vis:vis struct $Name:ident {
             $(
                 $(#[doc = $doc:expr])*
@@ -100,7 +100,7 @@ macro_rules! __component {
             $(.. $(#[doc = $rest_doc:expr])* $rvis:vis $rest:ident : $rest_ty:ty)?
         }
     ) => {
-        $(#[$meta])*
+        $(#[doc = $about])*
         #[derive(Debug, Clone, PartialEq)]
         $vis struct $Name {
             $( $(#[doc = $doc])* $fvis $field: $ty, )*
@@ -134,6 +134,11 @@ macro_rules! __component {
                 $crate::__finish!(section $(, $rest)?);
                 ::core::option::Option::Some(Self { $( $field: $field?, )* $($rest)? })
             }
+        }
+
+        impl $crate::Described for $Name {
+            const ABOUT: &'static str = concat!($($about, "\n"),*).trim_ascii();
+            const FIELDS: &'static [$crate::FieldSpec] = $Name::FIELDS;
         }
 
         impl $crate::FromNode for $Name {

@@ -124,6 +124,12 @@ pub enum YamlFault {
     /// A tab outside quotes and comments.
     #[error("tab character")]
     Tab,
+    /// A character that may not stand in YAML text.
+    #[error("character U+{code:04X} is not allowed")]
+    Character {
+        /// Its code point.
+        code: u32,
+    },
     /// A plain `=` or `<<`, which YAML reserves.
     #[error("bad value `{text}`")]
     Reserved {
@@ -176,6 +182,7 @@ impl YamlFault {
         match self {
             Self::Syntax { reason } => syntax_hint(reason).map(Into::into),
             Self::Tab => Some("write spaces instead of the tab".into()),
+            Self::Character { code } => Some(format!("remove it, or write `\\u{code:04x}` between double quotes")),
             Self::DuplicateKey { .. } => Some("remove one of the two".into()),
             Self::Tag { .. } => Some("write the value without a tag".into()),
             Self::Reserved { text } => Some(format!("put it in quotes: `\"{text}\"`")),
@@ -379,7 +386,8 @@ impl ReferenceFault {
             Self::Syntax { .. } => Some("write `\\${` for a dollar sign and brace that are text".into()),
             Self::Missing { nearest, .. } => nearest.as_ref().map(|key| format!("did you mean `${{{key}}}`?")),
             Self::UnknownResolver { .. } => {
-                Some("known: `oc.env`, `oc.decode`, `oc.select`, `oc.create`, `oc.dict.keys`, `oc.dict.values`".into())
+                let known = "`oc.env`, `oc.decode`, `oc.select`, `oc.create`, `oc.dict.keys`, `oc.dict.values`, `oc.deprecated`";
+                Some(format!("known: {known}"))
             }
             Self::Environment { variable } => {
                 Some(format!("set it, or give a default: `${{oc.env:{variable},default}}`"))

@@ -2,7 +2,7 @@
 
 use serde_json::{Number, Value as Json};
 
-use crate::node::{Node, Value};
+use crate::node::{Key, KeyKind, Node, Value};
 use crate::yaml_text::{Order, float_text, ordered};
 
 /// The tree as one JSON value, keys in the order asked for.
@@ -14,9 +14,14 @@ pub fn to_json(node: &Node, order: Order) -> Json {
         Value::Float(x) => Number::from_f64(*x).map_or_else(|| Json::String(float_text(*x)), Json::Number),
         Value::String(text) => Json::String(text.clone()),
         Value::List(items) => Json::Array(items.iter().map(|item| to_json(item, order)).collect()),
-        Value::Map(map) => Json::Object(
-            ordered(map, order).into_iter().map(|(key, value)| (key.to_string(), to_json(value, order))).collect(),
-        ),
+        Value::Map(map) => {
+            // Of the keys `1` and `"1"`, which JSON cannot tell apart, the text is the one that stays.
+            let stays = |key: &Key, value: &Node| {
+                key.kind() == KeyKind::Text || map.get(key.as_str()).is_some_and(|found| std::ptr::eq(found, value))
+            };
+            let entries = ordered(map, order).into_iter().filter(|(key, value)| stays(key, value));
+            Json::Object(entries.map(|(key, value)| (key.to_string(), to_json(value, order))).collect())
+        }
     }
 }
 

@@ -102,7 +102,7 @@ pub use number::python_float;
 pub use overrides::Overrides;
 pub use problems::{Notice, Problem, ProblemKind, ProblemList, Problems};
 pub use scalar::resolve_plain;
-pub use section::FieldSpec;
+pub use section::{Described, FieldSpec};
 pub use source::{Origin, Position, Source};
 pub use suggest::{most_alike, nearest};
 pub use written::Written;

@@ -321,6 +321,14 @@ impl Node {
         }
     }
 
+    pub(crate) fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
+        match &mut self.value {
+            Value::Map(map) => map.get_mut(key),
+            Value::List(items) => items.get_mut(key.parse::<usize>().ok()?),
+            _ => None,
+        }
+    }
+
     /// The node at a dotted path such as `optimizer.lr` or `files[0]`; the empty path is this node.
     pub fn at(&self, path: &str) -> Option<&Node> {
         if path.is_empty() {

@@ -3,19 +3,22 @@
 //! - `key` is a dotted path; `files[0]` and `files.0` set an element of a list. Missing sections are made.
 //! - The value is what follows the first `=`, as YAML: `lr=1e-5`, `betas=[0.9, 0.95]`, `column_map={input: prompt}`.
 //!   `None`, exactly, is null. Where the key contains `max_filename` the value is text and keeps its zeros.
-//! - A key that is a component in the file switches the component: `optimizer=torch.optim.SGD` sets
-//!   `optimizer._component_` and keeps the section's other keys.
+//! - A key that is a component in the file, at any depth, switches the component: `optimizer=torch.optim.SGD` sets
+//!   `optimizer._component_` and keeps the section's other keys, and so does
+//!   `optimizer={_component_: torch.optim.SGD, lr: 0.1}`, which sets these too.
 //! - All assignments are collected first and merged over the file last: sections key by key, anything else
-//!   as a whole. Removals act on the file only, so `~f f=2` and `f=2 ~f` both leave `f = 2`.
+//!   as a whole; `???` replaces nothing. Removals act on the file only, so `~f f=2` and `f=2 ~f` both leave `f = 2`.
 
 use std::sync::Arc;
 
 use crate::error::{Error, OverrideFault};
 use crate::node::{Key, Map, Node, Value};
 use crate::path::{join_path, split_path};
+use crate::reference::{Part, Reference, parse_value};
+use crate::resolve::element;
 use crate::source::Origin;
 use crate::suggest;
-use crate::written::{MAX_DEPTH, Place, parse_document};
+use crate::written::{self, MAX_DEPTH};
 
 /// Parsed arguments, in the order given.
 #[derive(Clone, Debug)]
@@ -41,9 +44,8 @@ impl Overrides {
     pub fn parse<S: AsRef<str>>(arguments: &[S]) -> Result<Self, Error> {
         let mut list = Vec::with_capacity(arguments.len());
         for (i, argument) in arguments.iter().enumerate() {
-            let next = arguments.get(i + 1).map(AsRef::as_ref);
-            let parsed = parse_argument(argument.as_ref(), next)?;
-            list.push(parsed);
+            let following = arguments.iter().skip(i + 1).take(2).map(AsRef::as_ref).collect::<Vec<_>>();
+            list.push(parse_argument(argument.as_ref(), &following)?);
         }
         Ok(Self { list })
     }
@@ -57,15 +59,14 @@ impl Overrides {
                 Action::Remove => remove(&mut root, path, token)?,
                 Action::Set(value) => {
                     let mut path = path.clone();
-                    if node_at(&root, &path).is_some_and(Node::is_component) {
+                    if node_at(&root, &path).is_some_and(Node::is_component) && is_name(value, path.len() == 1) {
                         path.push("_component_".to_owned());
                     }
                     patch.set(&path, value.clone(), token)?;
                 }
             }
         }
-        let unpatched = root.clone();
-        Merge { file: &unpatched }.merge(&mut root, patch, &mut Vec::new())?;
+        merge(&mut root, &mut Vec::new(), patch)?;
         Ok(root)
     }
 }
@@ -74,10 +75,11 @@ fn fault(token: &Arc<str>, fault: OverrideFault) -> Error {
     Error::Override { fault, token: Arc::clone(token) }
 }
 
-fn parse_argument(argument: &str, next: Option<&str>) -> Result<Override, Error> {
+/// One argument; `following` are the next two, for hints about a key and value that were torn apart.
+fn parse_argument(argument: &str, following: &[&str]) -> Result<Override, Error> {
     let token: Arc<str> = argument.into();
     if let Some(flag) = argument.strip_prefix("--") {
-        let value = next.filter(|next| !next.contains('=') && !next.starts_with(['-', '~']));
+        let value = following.first().filter(|next| !next.contains('=') && !next.starts_with(['-', '~']));
         let meant = match (flag.contains('='), value) {
             (true, _) => Some(flag.to_owned()),
             (false, Some(value)) if !flag.is_empty() => Some(format!("{}={value}", flag.replace('-', "_"))),
@@ -95,15 +97,16 @@ fn parse_argument(argument: &str, next: Option<&str>) -> Result<Override, Error>
     }
     let Some((key, text)) = argument.split_once('=') else {
         // `key = value` arrives as three arguments.
-        let spaced = next.and_then(|next| next.strip_prefix('='));
-        let meant = match spaced {
-            Some("") | None => format!("{argument}=value"),
-            Some(value) => format!("{argument}={value}"),
+        let value = match following {
+            ["=", value, ..] => value,
+            [next, ..] => next.strip_prefix('=').filter(|value| !value.is_empty()).unwrap_or("value"),
+            [] => "value",
         };
+        let meant = format!("{argument}={value}");
         return Err(fault(&token, OverrideFault::NoValue { token: argument.to_owned(), meant: Some(meant) }));
     };
     let path = checked_path(key, &token)?;
-    let value = parse_value(key, text, &token)?;
+    let value = override_value(key, text, &token)?;
     Ok(Override { token, path, action: Action::Set(value) })
 }
 
@@ -115,17 +118,27 @@ fn checked_path(key: &str, token: &Arc<str>) -> Result<Vec<String>, Error> {
     Ok(path)
 }
 
-fn parse_value(key: &str, text: &str, token: &Arc<str>) -> Result<Node, Error> {
+fn override_value(key: &str, text: &str, token: &Arc<str>) -> Result<Node, Error> {
     if text == "None" {
         return Ok(Node::scalar(Value::Null, text, false, Origin::CommandLine(Arc::clone(token))));
     }
-    let value = parse_document(text, &Place::Argument(token))?;
+    let value = written::parse_argument(text, token)?;
     if key.contains("max_filename")
         && let Some(raw) = value.raw()
     {
         return Ok(Node::scalar(Value::String(raw.to_owned()), raw, true, value.origin().clone()));
     }
     Ok(value)
+}
+
+/// True if `value`, given for a component, is put in the place of its name. A section that names a component is merged
+/// key by key instead. Below the top level, where torchtune has no switch, only a text is a name, and other values do what
+/// they do to any section.
+fn is_name(value: &Node, at_top: bool) -> bool {
+    match value.as_str() {
+        Some(text) => at_top || !(text.contains("${") || value.is_missing()),
+        None => at_top && !value.is_component(),
+    }
 }
 
 fn node_at<'a>(root: &'a Node, path: &[String]) -> Option<&'a Node> {
@@ -295,86 +308,98 @@ fn index_fault(path: &[String], segment: &str, len: usize, token: &Arc<str>) -> 
     OverrideFault::Index { key: join_path(path), token: token.to_string(), index: segment.to_owned(), len }
 }
 
-/// Merging the patch over the file's tree.
-struct Merge<'a> {
-    /// The tree before the merge, for sections that are references to others.
-    file: &'a Node,
-}
-
-impl Merge<'_> {
-    fn merge(&self, node: &mut Node, patch: Patch, path: &mut Vec<String>) -> Result<(), Error> {
-        let token = patch.token();
-        let incompatible = |expected, found| {
-            let key = join_path(path);
-            Err(fault(&token, OverrideFault::Incompatible { key, token: token.to_string(), expected, found }))
-        };
-        match patch {
-            Patch::Value(new) => {
-                if node.as_map().is_some() && new.as_list().is_some() {
-                    return incompatible("a section", "a list");
-                }
-                // Naming the component that is there already switches nothing: it stays the file's.
-                let same = *node == new && path.last().is_some_and(|key| key == "_component_");
-                if !same {
-                    node.replace(new);
-                }
-                Ok(())
+/// Merges `patch` over what stands at `path`, in the order of the arguments: a reference on the way leads to what earlier
+/// ones have made of its target.
+fn merge(root: &mut Node, path: &mut Vec<String>, patch: Patch) -> Result<(), Error> {
+    let token = patch.token();
+    let incompatible = |expected, found| {
+        let key = join_path(path);
+        Err(fault(&token, OverrideFault::Incompatible { key, token: token.to_string(), expected, found }))
+    };
+    let target = target_of(root, path);
+    let node = node_at_mut(root, path);
+    match patch {
+        Patch::Value(new) => {
+            if new.as_list().is_some() && target.as_ref().unwrap_or(node).as_map().is_some() {
+                return incompatible("a section", "a list");
             }
-            Patch::Section { entries, by_path, origin } => {
-                self.follow_reference(node);
-                match node.value_mut() {
-                    Value::Map(map) => self.merge_entries(map, entries, path),
-                    Value::List(items) if by_path => self.merge_elements(items, entries, path, &token),
-                    Value::List(_) => incompatible("a list", "a section"),
-                    _ => {
-                        node.replace(Patch::Section { entries, by_path, origin }.build());
-                        Ok(())
-                    }
+            // Naming the component that is there already switches nothing: it stays the file's. `???` takes nothing away.
+            let same = *node == new && path.last().is_some_and(|key| key == "_component_");
+            if !(same || new.is_missing()) {
+                node.replace(new);
+            }
+            Ok(())
+        }
+        Patch::Section { entries, by_path, origin } => {
+            // `section: ${other}` with `section.key=value` becomes a copy of `other` with that key set; lists likewise.
+            if let Some(target) = target {
+                node.replace(target);
+            }
+            match node.value() {
+                Value::List(_) if !by_path => incompatible("a list", "a section"),
+                Value::Map(_) | Value::List(_) => merge_entries(root, path, entries, &token),
+                _ => {
+                    node.replace(Patch::Section { entries, by_path, origin }.build());
+                    Ok(())
                 }
             }
         }
     }
+}
 
-    fn merge_entries(&self, map: &mut Map, entries: Vec<(Key, Patch)>, path: &mut Vec<String>) -> Result<(), Error> {
-        for (key, patch) in entries {
-            if let Some(node) = map.get_mut(key.as_str()) {
-                path.push(key.to_string());
-                self.merge(node, patch, path)?;
-                path.pop();
-            } else {
+/// Merges each entry over the key or element of the same name.
+fn merge_entries(
+    root: &mut Node,
+    path: &mut Vec<String>,
+    entries: Vec<(Key, Patch)>,
+    token: &Arc<str>,
+) -> Result<(), Error> {
+    for (key, patch) in entries {
+        match node_at_mut(root, path).value_mut() {
+            Value::List(items) if index_of(key.as_str(), items.len()).is_none() => {
+                return Err(fault(token, index_fault(path, key.as_str(), items.len(), token)));
+            }
+            Value::Map(map) if map.get(key.as_str()).is_none() => {
                 let mut node = patch.build();
                 node.set_key_origin(node.origin().clone());
                 map.push(key, node);
             }
+            _ => {
+                path.push(key.to_string());
+                merge(root, path, patch)?;
+                path.pop();
+            }
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    fn merge_elements(
-        &self,
-        items: &mut [Node],
-        entries: Vec<(Key, Patch)>,
-        path: &mut Vec<String>,
-        token: &Arc<str>,
-    ) -> Result<(), Error> {
-        for (key, patch) in entries {
-            let Some(index) = index_of(key.as_str(), items.len()) else {
-                return Err(fault(token, index_fault(path, key.as_str(), items.len(), token)));
-            };
-            path.push(key.to_string());
-            self.merge(&mut items[index], patch, path)?;
-            path.pop();
-        }
-        Ok(())
-    }
+fn node_at_mut<'a>(root: &'a mut Node, path: &[String]) -> &'a mut Node {
+    path.iter().fold(root, |node, segment| node.get_mut(segment).expect("merging walks along what is there"))
+}
 
-    /// `section: ${other}` with `section.key=value` becomes a copy of `other` with that key set.
-    fn follow_reference(&self, node: &mut Node) {
-        let inner = node.as_str().and_then(|text| text.strip_prefix("${")).and_then(|text| text.strip_suffix('}'));
-        if let Some(target) = inner.and_then(|path| self.file.at(path))
-            && target.as_map().is_some()
-        {
-            node.replace(target.clone());
-        }
+/// The section or list that a reference at `path` leads to.
+fn target_of(root: &Node, path: &[String]) -> Option<Node> {
+    let (mut node, mut path) = (node_at(root, path)?, path.to_vec());
+    node.as_str()?;
+    // References may lead to references; a circle ends here, and is reported when references are resolved.
+    for _ in 0..MAX_DEPTH {
+        let Some(text) = node.as_str() else { break };
+        path = absolute_path(text, &path)?;
+        node = path.iter().try_fold(root, |node, segment| element(node, segment))?;
     }
+    (node.as_map().is_some() || node.as_list().is_some()).then(|| node.clone())
+}
+
+/// Where a text leads that is nothing but one `${...}` with a plain key; `holder` is the path of the text itself.
+fn absolute_path(text: &str, holder: &[String]) -> Option<Vec<String>> {
+    let Ok(parts) = parse_value(text) else { return None };
+    let [Part::Reference(Reference::Key { dots, segments, .. })] = &parts[..] else { return None };
+    let base = if *dots == 0 { 0 } else { holder.len().checked_sub(*dots)? };
+    let mut path = holder[..base].to_vec();
+    for segment in segments {
+        let [Part::Text(name)] = &segment[..] else { return None };
+        path.push(name.clone());
+    }
+    Some(path)
 }

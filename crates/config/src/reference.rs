@@ -209,10 +209,23 @@ impl Cursor<'_> {
         Ok(argument)
     }
 
+    /// Text in quotes; `\'` is a quote inside, and of the backslashes in front of a quote each pair is one.
     fn quoted(&mut self, quote: char) -> Result<Argument, ReferenceFault> {
         self.bump();
-        let parts = self.parts(&|c| c == quote)?;
-        if self.bump() == Some(quote) { Ok(Argument::Quoted(parts)) } else { Err(self.bad("expected a closing quote")) }
+        let mut parts = Vec::new();
+        loop {
+            parts.append(&mut self.parts(&|c| c == quote)?);
+            if self.bump() != Some(quote) {
+                return Err(self.bad("expected a closing quote"));
+            }
+            let Some(Part::Text(text)) = parts.last_mut() else { return Ok(Argument::Quoted(parts)) };
+            let slashes = text.len() - text.trim_end_matches('\\').len();
+            text.truncate(text.len() - slashes.div_ceil(2));
+            if slashes % 2 == 0 {
+                return Ok(Argument::Quoted(parts));
+            }
+            text.push(quote);
+        }
     }
 
     fn deeper(&mut self) -> Result<(), ReferenceFault> {
@@ -291,6 +304,28 @@ mod tests {
         assert_eq!(parse_value(r"\\${a}"), Ok(vec![text(r"\"), key(0, &["a"], "a")]));
         assert_eq!(parse_value(r"x\\\${a}"), Ok(vec![text(r"x\${a}")]));
         assert_eq!(parse_value(r"a\b"), Ok(vec![text(r"a\b")]));
+    }
+
+    #[test]
+    fn quotes_are_escaped_by_backslashes() {
+        let argument = |text: &str| match parse_argument(text) {
+            Ok(Argument::Quoted(parts)) => parts.into_iter().fold(String::new(), |all, part| match part {
+                Part::Text(text) => all + &text,
+                Part::Reference(_) => all + "<reference>",
+            }),
+            other => panic!("{text}: {other:?}"),
+        };
+        for (text, expected) in [
+            (r"'it\'s'", "it's"),
+            (r"'a\\'", r"a\"),
+            (r"'a\\\'b'", r"a\'b"),
+            (r#"'a"\b'"#, r#"a"\b"#),
+            (r"'${a}\'${b}'", "<reference>'<reference>"),
+            ("''", ""),
+        ] {
+            assert_eq!(argument(text), expected, "{text}");
+        }
+        assert!(parse_argument(r"'a\'").is_err());
     }
 
     #[test]

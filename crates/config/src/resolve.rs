@@ -4,7 +4,7 @@
 //! - A value that is one reference keeps the target's type and may be a list or section; mixed with text it is
 //!   written as Python writes it (`None`, `True`, `1e-05`).
 //! - Resolvers: `oc.env:NAME[,default]` (text), `oc.decode:text` (text to a value), `oc.select:key[,default]`,
-//!   `oc.create:value`, `oc.dict.keys:key`, `oc.dict.values:key`.
+//!   `oc.create:value`, `oc.dict.keys:key`, `oc.dict.values:key`, `oc.deprecated:key[,message]`.
 //!
 //! Errors: a missing or unset key, a circle, an unknown resolver, an unset environment variable, each with the key
 //! that holds the reference. Panics: never; depth and size of what references expand to are bounded.
@@ -19,17 +19,22 @@ use crate::reference::{Argument, Part, Reference, parse_argument, parse_value};
 use crate::scalar::{parse_float, parse_int};
 use crate::source::Origin;
 use crate::suggest;
+use crate::written::{MAX_DEPTH, MAX_NODES};
 
-/// References that lead to references, and levels of what they expand to.
-const MAX_DEPTH: usize = 160;
+/// Steps from value to value to reference: the recursion of this module.
+const MAX_STEPS: usize = 160;
 /// Values, and characters of text, that references may expand to.
 const MAX_SIZE: usize = 1_000_000;
 
 /// The tree with every reference replaced and every path set.
 pub(crate) fn resolve(root: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result<Node, Error> {
     let mut resolver =
-        Resolver { root, env, done: HashMap::new(), active: Vec::new(), referenced: HashSet::new(), depth: 0, size: 0 };
+        Resolver { root, env, done: HashMap::new(), active: Vec::new(), referenced: HashSet::new(), steps: 0, size: 0 };
     let mut resolved = resolver.node(root, &mut Vec::new()).map_err(|failure| failure.into_error(root))?;
+    if resolved.count() > MAX_NODES {
+        let failure = Failure { fault: ReferenceFault::TooLarge { limit: MAX_NODES }, path: Vec::new() };
+        return Err(failure.into_error(root));
+    }
     resolved.set_paths("");
     for key in &resolver.referenced {
         if let Value::Map(map) = resolved.value_mut()
@@ -66,7 +71,7 @@ struct Resolver<'a> {
     active: Vec<Vec<String>>,
     /// Top-level keys that a reference reads.
     referenced: HashSet<String>,
-    depth: usize,
+    steps: usize,
     size: usize,
 }
 
@@ -75,12 +80,15 @@ impl Resolver<'_> {
         Err(Failure { fault, path: self.active.last().cloned().unwrap_or_default() })
     }
 
+    /// Counts one level of recursion; the caller takes it off again. An error ends everything, so it need not.
+    fn step(&mut self) -> Outcome<()> {
+        self.steps += 1;
+        if self.steps > MAX_STEPS { self.fail(ReferenceFault::TooDeep { limit: MAX_STEPS }) } else { Ok(()) }
+    }
+
     /// A node of the file, resolved.
     fn node(&mut self, node: &Node, path: &mut Vec<String>) -> Outcome<Node> {
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return self.fail(ReferenceFault::TooDeep { limit: MAX_DEPTH });
-        }
+        self.step()?;
         let mut resolved = match node.value() {
             Value::String(text) if text.contains("${") => self.string(text, node, path)?,
             Value::List(items) => {
@@ -104,7 +112,7 @@ impl Resolver<'_> {
             _ => node.clone(),
         };
         resolved.set_key_origin(node.key_origin().clone());
-        self.depth -= 1;
+        self.steps -= 1;
         Ok(resolved)
     }
 
@@ -164,7 +172,8 @@ impl Resolver<'_> {
     }
 
     fn reference(&mut self, reference: &Reference) -> Outcome<Node> {
-        match reference {
+        self.step()?;
+        let found = match reference {
             Reference::Key { dots, segments, text } => {
                 let mut path = Vec::with_capacity(segments.len());
                 for segment in segments {
@@ -172,10 +181,12 @@ impl Resolver<'_> {
                 }
                 let nested = segments.iter().any(|parts| parts.len() != 1 || !matches!(parts[0], Part::Text(_)));
                 let shown = if nested { format!("{}{}", ".".repeat(*dots), join_path(&path)) } else { text.clone() };
-                self.key(*dots, &path, &shown)
+                self.key(*dots, &path, &shown)?
             }
-            Reference::Call { name, arguments } => self.call(name, arguments),
-        }
+            Reference::Call { name, arguments } => self.call(name, arguments)?,
+        };
+        self.steps -= 1;
+        Ok(found)
     }
 
     /// The absolute path of a key, seen from the value being resolved.
@@ -245,6 +256,7 @@ impl Resolver<'_> {
             "oc.env" => self.env(arguments),
             "oc.decode" => self.decode(arguments),
             "oc.select" => self.select(arguments),
+            "oc.deprecated" => self.deprecated(arguments),
             "oc.create" => match arguments {
                 [value] => self.argument(value),
                 _ => self.bad_arguments("oc.create", "one value", arguments.len()),
@@ -304,6 +316,18 @@ impl Resolver<'_> {
         }
     }
 
+    /// The key that has replaced this one; a message for the user may follow.
+    fn deprecated(&mut self, arguments: &[Argument]) -> Outcome<Node> {
+        let ([key] | [key, _]) = arguments else {
+            return self.bad_arguments("oc.deprecated", "a key and perhaps a message", arguments.len());
+        };
+        let reference = python_str(&self.argument(key)?);
+        match self.by_text(&reference)? {
+            Some(node) => Ok(node),
+            None => self.fail(ReferenceFault::Missing { reference, nearest: None }),
+        }
+    }
+
     /// The node a key given as text names; a leading dot makes it relative.
     fn by_text(&mut self, key: &str) -> Outcome<Option<Node>> {
         let path = key.trim_start_matches('.');
@@ -336,29 +360,32 @@ impl Resolver<'_> {
     }
 
     fn argument(&mut self, argument: &Argument) -> Outcome<Node> {
-        match argument {
-            Argument::Quoted(parts) => Ok(Value::String(self.text_of(parts)?).into()),
+        self.step()?;
+        let value = match argument {
+            Argument::Quoted(parts) => Value::String(self.text_of(parts)?).into(),
             Argument::Bare(parts) => match &parts[..] {
-                [Part::Text(text)] => Ok(bare(text).into()),
-                parts => self.value_of(parts),
+                [Part::Text(text)] => bare(text).into(),
+                parts => self.value_of(parts)?,
             },
             Argument::List(items) => {
                 let items: Vec<Node> = items.iter().map(|item| self.argument(item)).collect::<Outcome<_>>()?;
-                Ok(Value::List(items).into())
+                Value::List(items).into()
             }
             Argument::Map(entries) => {
                 let mut map = Map::new();
                 for (key, value) in entries {
                     map.insert(Key::text(self.text_of(key)?), self.argument(value)?);
                 }
-                Ok(Value::Map(map).into())
+                Value::Map(map).into()
             }
-        }
+        };
+        self.steps -= 1;
+        Ok(value)
     }
 }
 
 /// One level down; list elements also count from the end, as `-1`.
-fn element<'a>(node: &'a Node, segment: &str) -> Option<&'a Node> {
+pub(crate) fn element<'a>(node: &'a Node, segment: &str) -> Option<&'a Node> {
     match node.as_list() {
         Some(items) => {
             let index: isize = segment.parse().ok()?;

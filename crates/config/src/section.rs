@@ -22,6 +22,14 @@ pub struct FieldSpec {
     pub accepts: fn() -> String,
 }
 
+/// A component as the reference page shows it; [`component!`](crate::component) implements it.
+pub trait Described {
+    /// What the component is, as sentences.
+    const ABOUT: &'static str;
+    /// Its keys, in the order of the page.
+    const FIELDS: &'static [FieldSpec];
+}
+
 impl FieldSpec {
     /// The default as a user would write it in YAML; `None` for a required key.
     pub fn default_text(&self) -> Option<String> {

@@ -10,12 +10,17 @@ use std::sync::Arc;
 pub struct Source {
     name: String,
     text: String,
+    /// Line and column behind the last character of the last line.
+    end: (usize, usize),
 }
 
 impl Source {
     /// Keeps `text` under `name` (a path, or words such as `<built-in> llama3_2/1B_full`).
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
-        Arc::new(Self { name: name.into(), text: text.into() })
+        let text: String = text.into();
+        let last = text.lines().last().unwrap_or("");
+        let end = (text.lines().count().max(1), last.chars().count() + 1);
+        Arc::new(Self { name: name.into(), text, end })
     }
 
     /// The file's name as given by the user.
@@ -49,8 +54,10 @@ pub struct Position {
 }
 
 impl Position {
-    /// A place in `source`; `line` and `column` are 1-based.
+    /// A place in `source`; `line` and `column` are 1-based. What is missing at the end of the text is placed behind its
+    /// last character.
     pub fn new(source: Arc<Source>, line: usize, column: usize, width: usize) -> Self {
+        let (line, column) = (line.max(1), column.max(1)).min(source.end);
         Self { source, line, column, width }
     }
 
@@ -164,10 +171,10 @@ impl Origin {
         self.position().map(|position| format!("\n{}", position.excerpt())).unwrap_or_default()
     }
 
-    /// A short note for lists of problems: ` (line 12)`, `` (`batch_size=0`) ``, or nothing.
+    /// A short note for lists of problems: ` (line 12, column 3)`, `` (`batch_size=0`) ``, or nothing.
     pub(crate) fn note(&self) -> String {
         match self {
-            Self::File(position) => format!(" (line {})", position.line()),
+            Self::File(position) => format!(" (line {}, column {})", position.line(), position.column()),
             Self::CommandLine(token) => format!(" (command line `{token}`)"),
             Self::Code => String::new(),
         }
@@ -186,12 +193,13 @@ mod tests {
     }
 
     #[test]
-    fn excerpt_survives_places_outside_the_text() {
-        let source = Source::new("run.yaml", "a: [1");
-        let shown = Position::new(Arc::clone(&source), 9, 1, 5).excerpt();
-        assert!(shown.ends_with(" 9 |\n   | ^"), "{shown}");
-        let shown = Position::new(source, 1, 500, 0).excerpt();
-        assert!(shown.ends_with('^'), "{shown}");
+    fn places_behind_the_text_are_at_its_end() {
+        for (text, line, column, place) in
+            [("a: [1", 9, 1, "1:6"), ("a: [1\n", 2, 1, "1:6"), ("a: 1\nb: 2\n", 1, 500, "1:500"), ("", 0, 0, "1:1")]
+        {
+            let excerpt = Position::new(Source::new("run.yaml", text), line, column, 5).excerpt();
+            assert!(excerpt.starts_with(&format!("  --> run.yaml:{place}\n")) && excerpt.ends_with('^'), "{excerpt}");
+        }
     }
 
     #[test]

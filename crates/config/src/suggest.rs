@@ -1,5 +1,8 @@
 //! Did-you-mean: which known name a misspelled one is close to.
 
+/// Characters beyond which a name is not compared.
+const LONGEST_NAME: usize = 200;
+
 /// The known name closest to `name`, if it is close enough to be a slip: another case or separator, a few letters'
 /// distance (1 up to 5 letters, 2 up to 9, else 3), its initials (`learning_rate` for `lr`), or the known name
 /// without its first or last word (`warmup_steps` for `num_warmup_steps`).
@@ -17,6 +20,9 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 
 /// The `count` known names most like `name`, best first, whether close or not.
 pub fn most_alike<'a>(name: &str, known: impl IntoIterator<Item = &'a str>, count: usize) -> Vec<&'a str> {
+    if name.chars().count() > LONGEST_NAME {
+        return Vec::new();
+    }
     let last = name.rsplit('.').next().unwrap_or(name).to_lowercase();
     let mut scored: Vec<(f64, &str)> = known
         .into_iter()
@@ -37,6 +43,10 @@ fn closeness(name: &str, candidate: &str) -> Option<usize> {
         return Some(0);
     }
     let longest = a.chars().count().max(b.chars().count());
+    // Nothing so long is a slip, and its distance would cost the product of both lengths.
+    if longest > LONGEST_NAME {
+        return None;
+    }
     let allowed = match longest {
         0..=2 => 0,
         3..=5 => 1,
@@ -91,6 +101,15 @@ mod tests {
         for name in ["lora_alpha", "batch_size_val", "name", "profiler", "x", ""] {
             assert_eq!(nearest(name, KNOWN), None, "{name}");
         }
+    }
+
+    #[test]
+    fn very_long_names_are_not_compared() {
+        let name = "x".repeat(LONGEST_NAME);
+        assert_eq!(nearest(&name[1..], [name.as_str()]), Some(name.as_str()));
+        let longer = format!("{name}x");
+        assert_eq!(nearest(&name, [longer.as_str()]), None);
+        assert_eq!(most_alike(&longer, ["x"], 1), [""; 0]);
     }
 
     #[test]

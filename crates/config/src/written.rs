@@ -1,9 +1,10 @@
 //! Stage one, *written*: YAML text to a tree in which every value knows its file, line and column.
 //!
 //! Anchors, aliases and `<<` merge keys are resolved; a key that occurs twice, tags other than YAML's own scalar
-//! and collection tags, several documents, and trees deeper than 128 or larger than 200,000 values are refused.
+//! and collection tags, control characters, several documents, and trees deeper than 128 or larger than 200,000 values are refused.
 //! Errors: [`Error::Yaml`], [`Error::Read`], [`Error::NotUtf8`]. Panics: never.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -47,7 +48,8 @@ impl Written {
     /// Parses YAML text; `name` is what messages call the file. An empty document has no keys.
     pub fn parse(name: impl Into<String>, text: impl Into<String>) -> Result<Self, Error> {
         let text: String = text.into();
-        let source = Source::new(name, text.strip_prefix('\u{feff}').unwrap_or(&text));
+        let text = with_plain_line_ends(text.strip_prefix('\u{feff}').unwrap_or(&text));
+        let source = Source::new(name, text);
         let mut root = parse_document(source.text(), &Place::File(&source))?;
         match root.value() {
             Value::Map(_) => {}
@@ -75,6 +77,14 @@ impl Written {
     /// Applies command-line arguments: `key=value`, `~key`; later ones win.
     pub fn with_overrides<S: AsRef<str>>(&self, arguments: &[S]) -> Result<Self, Error> {
         let mut root = Overrides::parse(arguments)?.apply(&self.root)?;
+        // What is here can be printed and read again, so the limits of a document hold.
+        let too_much = |fault| Err(Error::Yaml { fault, origin: root.origin().clone() });
+        if root.depth() > MAX_DEPTH {
+            return too_much(YamlFault::TooDeep { limit: MAX_DEPTH });
+        }
+        if root.count() > MAX_NODES {
+            return too_much(YamlFault::TooLarge { limit: MAX_NODES });
+        }
         root.set_paths("");
         Ok(Self { root })
     }
@@ -101,7 +111,7 @@ impl Written {
 }
 
 /// Where a document stands: a file, or the value of a command-line argument.
-pub(crate) enum Place<'a> {
+enum Place<'a> {
     File(&'a Arc<Source>),
     Argument(&'a Arc<str>),
 }
@@ -119,8 +129,13 @@ impl Place<'_> {
     }
 }
 
-/// Parses one YAML document into a tree; an empty one is null.
-pub(crate) fn parse_document(text: &str, place: &Place<'_>) -> Result<Node, Error> {
+/// Parses the value of a command-line argument.
+pub(crate) fn parse_argument(text: &str, token: &Arc<str>) -> Result<Node, Error> {
+    parse_document(&with_plain_line_ends(text), &Place::Argument(token))
+}
+
+/// Parses one YAML document, whose lines end with `\n`, into a tree; an empty one is null.
+fn parse_document(text: &str, place: &Place<'_>) -> Result<Node, Error> {
     let mut loader = Loader {
         parser: Parser::new_from_str(text),
         text,
@@ -129,7 +144,28 @@ pub(crate) fn parse_document(text: &str, place: &Place<'_>) -> Result<Node, Erro
         num_nodes: 0,
         quoted: Vec::new(),
     };
+    loader.refuse_characters()?;
     loader.document()
+}
+
+/// A text whose lines all end with `\n`; YAML takes `\r\n` and `\r` for the same.
+fn with_plain_line_ends(text: &str) -> Cow<'_, str> {
+    if text.contains('\r') { text.replace("\r\n", "\n").replace('\r', "\n").into() } else { text.into() }
+}
+
+/// Every character with its place.
+fn places(text: &str) -> impl Iterator<Item = (Marker, char)> {
+    let (mut line, mut column) = (1, 0);
+    text.chars().enumerate().map(move |(index, c)| {
+        let marker = Marker::new(index, line, column);
+        (line, column) = if c == '\n' { (line + 1, 0) } else { (line, column + 1) };
+        (marker, c)
+    })
+}
+
+/// Characters that may stand in a YAML document; the parser itself would take a NUL for the document's end.
+fn is_printable(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\u{85}') || !(c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}'))
 }
 
 struct Loader<'a> {
@@ -166,6 +202,13 @@ impl<'a> Loader<'a> {
         Ok(Node::scalar(Value::Null, "", false, self.place.origin(start)))
     }
 
+    fn refuse_characters(&self) -> Result<(), Error> {
+        match places(self.text).find(|&(_, c)| !is_printable(c)) {
+            Some((marker, c)) => Err(self.fault(YamlFault::Character { code: c.into() }, Span::new(marker, marker))),
+            None => Ok(()),
+        }
+    }
+
     /// Refuses tabs outside quotes, blocks of text and comments, as YAML 1.1 readers do.
     fn refuse_tabs(&self) -> Result<(), Error> {
         if !self.text.contains('\t') {
@@ -176,18 +219,16 @@ impl<'a> Loader<'a> {
             let next = self.quoted.partition_point(|&(start, _)| start <= index);
             next > 0 && index < self.quoted[next - 1].1
         };
-        let (mut line, mut column, mut comment, mut blank) = (1, 0, false, true);
-        for (index, c) in self.text.chars().enumerate() {
+        let (mut comment, mut blank) = (false, true);
+        for (marker, c) in places(self.text) {
             match c {
-                '\n' => (line, column, comment, blank) = (line + 1, 0, false, true),
-                '\t' if !comment && !quoted(index) => {
-                    let marker = Marker::new(index, line, column);
+                '\n' => (comment, blank) = (false, true),
+                '\t' if !comment && !quoted(marker.index()) => {
                     return Err(self.fault(YamlFault::Tab, Span::new(marker, marker)));
                 }
                 c => {
-                    comment |= c == '#' && blank && !quoted(index);
+                    comment |= c == '#' && blank && !quoted(marker.index());
                     blank = c.is_whitespace();
-                    column += 1;
                 }
             }
         }
@@ -212,13 +253,7 @@ impl<'a> Loader<'a> {
     }
 
     fn syntax(&self, error: &ScanError) -> Error {
-        let mut marker = *error.marker();
-        let num_lines = self.text.lines().count();
-        if marker.line() > num_lines {
-            // Something is still open at the end: point behind the last character.
-            let last = self.text.lines().last().unwrap_or("");
-            marker = Marker::new(marker.index(), num_lines.max(1), last.chars().count());
-        }
+        let marker = *error.marker();
         let reason = error.info().replace("`@'", "`@`").replace("``'", "a backtick").replace("`%'", "`%`");
         self.fault(YamlFault::Syntax { reason }, Span::new(marker, marker))
     }

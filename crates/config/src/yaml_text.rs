@@ -1,7 +1,8 @@
 //! A tree as YAML text: blocks indented by two, lists not indented under their key.
 //!
 //! Strings are quoted where they would read back as something else; floats are the shortest text that reads back as
-//! the same number, with a dot (`1.0e-05`) so that every YAML reader takes them for floats.
+//! the same number, with a dot (`1.0e-05`) so that every YAML reader takes them for floats. Integers written with leading
+//! zeros keep them: a component that wants a text still gets `00005` from a printed config.
 //! Law: reading the text gives the tree again.
 
 use crate::node::{Key, KeyKind, Map, Node, Value};
@@ -54,10 +55,20 @@ fn write_block(out: &mut String, node: &Node, indent: usize, order: Order) {
             }
         }
         value => {
-            out.push_str(&scalar_text(value));
+            match zeros(node) {
+                Some(digits) => out.push_str(digits),
+                None => out.push_str(&scalar_text(value)),
+            }
             out.push('\n');
         }
     }
+}
+
+/// An integer as it was written, if it has leading zeros: where a text is wanted, `00005` is not `5`.
+fn zeros(node: &Node) -> Option<&str> {
+    let raw = node.raw().filter(|_| matches!(node.value(), Value::Int(_)) && !node.is_quoted())?;
+    let digits = raw.trim_start_matches(['+', '-']);
+    (digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit())).then_some(raw)
 }
 
 fn write_entry(out: &mut String, key: &Key, value: &Node, indent: usize, order: Order) {

@@ -279,6 +279,8 @@ number: ${oc.decode:${oc.env:ONE}}
 list: "${oc.decode:'[1, x, {k: 2.5}]'}"
 chosen: ${oc.select:a.b}
 missing: ${oc.select:a.z,${a.c}}
+renamed: ${oc.deprecated:a.c,gone}
+quoted: ${oc.env:TWO,'it\'s'}
 keys: ${oc.dict.keys:a}
 values: ${oc.dict.values:a}
 nested: ${a.${a.name}}
@@ -295,7 +297,7 @@ not: false
     let expected = serde_json::json!({
         "a": {"b": [10, 20], "c": "x", "name": "c"},
         "env": "1", "default": "3", "nothing": null, "number": 1, "list": [1, "x", {"k": 2.5}],
-        "chosen": [10, 20], "missing": "x", "keys": ["b", "c", "name"], "values": [[10, 20], "x", "c"],
+        "chosen": [10, 20], "missing": "x", "renamed": "x", "quoted": "it's", "keys": ["b", "c", "name"], "values": [[10, 20], "x", "c"],
         "nested": "x", "last": 20,
         "text": "pre [10, 20] {'b': [10, 20], 'c': 'x', 'name': 'c'} None False post",
         "escaped": r"${a} \x", "none": null, "not": false,

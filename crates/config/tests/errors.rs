@@ -91,7 +91,8 @@ fn check(text: &str, arguments: &[&str]) -> Result<Vec<Notice>, Error> {
 
 /// One section of a snapshot: the input and everything that is printed for it.
 fn section(out: &mut String, input: &str, result: Result<Vec<Notice>, Error>) {
-    writeln!(out, "==== {}", input.trim_end().replace('\t', "<tab>")).expect("strings take everything");
+    writeln!(out, "==== {}", input.trim_end().replace('\t', "<tab>").replace('\0', "<nul>").replace('\r', "<cr>"))
+        .expect("strings take everything");
     match result {
         Ok(notices) if notices.is_empty() => out.push_str("fine\n"),
         Ok(notices) => {
@@ -129,6 +130,8 @@ fn bad_yaml() {
         "a: =",
         "a: <<",
         "a: 1\t# tab",
+        "a: 1\nb: x\u{0}y",
+        "a: 1\rb: [",
         "...",
         "a: 1\n---\nb: 2",
         "- a\n- b",
@@ -164,6 +167,7 @@ fn bad_overrides() {
         &["batch_size"],
         &["batch_size", "=", "4"],
         &["batch_size", "=4"],
+        &["batch_size", "="],
         &["-x"],
         &["~nope.x"],
         &["~optimizer.fuse"],
@@ -223,7 +227,7 @@ fn bad_values() {
         &["batch_size=null"],
         &["batch_size=\"4\""],
         &["batch_size=99999999999999999999999999"],
-        &["batch_size=???"],
+        &["seed=???"],
         &["clip_grad_norm=none"],
         &["clip_grad_norm='None'"],
         &["clip_grad_norm=0"],

@@ -17,16 +17,24 @@ type ColumnMap = BTreeMap<String, String>;
 
 /// Declares a builder's config: the keys that say where rows come from, then its own.
 macro_rules! dataset_config {
-    ($(#[$meta:meta])* $Name:ident { source $(= $source:expr)?; $($own:tt)* }) => {
+    ($(#[doc = $about:expr])* $Name:ident { source $(= $source:expr)?; $($own:tt)* }) => {
         config::component! {
-            $(#[$meta])*
+            $(#[doc = $about])*
             pub struct $Name {
-                /// Where rows come from: `json` or `text` with `data_files`, a file, or a folder of data files.
+                /// Where rows come from: `json`, `csv`, `parquet` or `text` with `data_files`, a file, a folder of data files,
+                /// or the id of a dataset repository on a hub (`owner/name`).
                 pub source: String $(= $source)?,
-                /// File or list of files to read, or a section with files for each split; `null` = those of `source`.
+                /// Config of the dataset: one that its `README.md` names, or a folder; `null` = the default one.
+                pub name: Option<String> = None,
+                /// File or list of files to read (`*`, `**`, `?`, `[...]` stand for several), or a section with files for each
+                /// split; `null` = those of `source`.
                 pub data_files: Option<DataFiles> = None,
-                /// Folder that `data_files` are relative to; `null` = the working directory.
+                /// Folder that `data_files` are relative to; `null` = the working directory, or the top of the dataset.
                 pub data_dir: Option<String> = None,
+                /// Branch, tag or commit of a dataset repository; `null` = `main`.
+                pub revision: Option<String> = None,
+                /// Character between the cells of CSV files; `null` = `,`, or a tab in `.tsv` files.
+                pub delimiter: Option<String> = None,
                 /// Rows to take: `train`, `train[:1000]`, `train[95%:]`, `train+test`.
                 pub split: String = "train".into(),
                 $($own)*
@@ -37,9 +45,13 @@ macro_rules! dataset_config {
             fn rows(&self) -> SourceConfig {
                 SourceConfig {
                     source: self.source.clone(),
+                    name: self.name.clone(),
                     data_files: self.data_files.clone(),
                     data_dir: self.data_dir.clone(),
+                    revision: self.revision.clone(),
+                    delimiter: self.delimiter.clone(),
                     split: self.split.clone(),
+                    hub: None,
                 }
             }
         }
@@ -270,8 +282,14 @@ pub const DATASETS: Names<Check<DatasetConfig>> = Names {
         "torchtune.datasets.multimodal.llava_instruct_dataset",
         "torchtune.datasets.multimodal.multimodal_chat_dataset",
         "torchtune.datasets.multimodal.vqa_dataset",
+        "torchtune.datasets.SFTDataset",
+        "torchtune.datasets.TextCompletionDataset",
+        "torchtune.datasets.ConcatDataset",
+        "torchtune.datasets.PackedDataset",
         "torchtune.dev.grpo.gsm8k.gsm8k_dataset",
         "torchtune.dev.grpo.gsm8k.gsm8k_sft",
+        "torchtune.dev.rl.gsm8k.gsm8k_dataset",
+        "torchtune.dev.rl.gsm8k.gsm8k_sft",
     ],
 };
 
@@ -289,7 +307,7 @@ pub const PREFERENCE_DATASETS: Names<Check<PreferenceDatasetConfig>> = Names {
             StackExchangePairedConfig::check(n, p).map(PreferenceDatasetConfig::StackExchangePaired)
         }),
     ],
-    not_built: &[],
+    not_built: &["torchtune.datasets.PreferenceDataset"],
 };
 
 impl FromNode for DatasetConfig {
@@ -461,7 +479,10 @@ impl PreferenceDatasetConfig {
                     rejected: column("rejected", "response_k")?,
                     options: options(c.train_on_input, None),
                 };
-                Ok(PreferencePlan { rows: c.rows(), transform })
+                // The part of the dataset that the reference always takes.
+                let is_whole = c.data_files.is_none() && c.data_dir.is_none() && c.name.is_none();
+                let data_dir = if is_whole { Some("data/rl".to_owned()) } else { c.data_dir.clone() };
+                Ok(PreferencePlan { rows: SourceConfig { data_dir, ..c.rows() }, transform })
             }
         }
     }

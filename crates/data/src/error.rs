@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::row::quoted;
+use crate::row::{quoted, shortened};
 use crate::rows::Place;
 
 /// Shorthand for results of this crate.
@@ -27,21 +27,67 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// A folder without a file that could hold rows.
-    #[error("no data files in folder `{}`\n  expected files ending in .json, .jsonl or .txt", path.display())]
-    EmptyFolder {
-        /// The folder.
-        path: PathBuf,
+    /// A folder or repository without a file that could hold rows.
+    #[error(
+        "no data files in {place}\n  expected files ending in .json, .jsonl, .csv, .tsv, .parquet or .txt, found {}",
+        some_of(others)
+    )]
+    NoDataFilesIn {
+        /// The folder or repository.
+        place: String,
+        /// The files it has instead.
+        others: Vec<String>,
+        /// Whether it is a repository.
+        is_repo: bool,
     },
-    /// A dataset that would have to be downloaded.
-    #[error("cannot read dataset `{name}`: reading datasets from a hub is not available yet in this version")]
-    Hub {
-        /// The name given.
+    /// A pattern without a file.
+    #[error("no file in {place} matches `{pattern}`")]
+    NoMatch {
+        /// The pattern.
+        pattern: String,
+        /// The folder or repository.
+        place: String,
+    },
+    /// A dataset without the config asked for.
+    #[error("no config `{name}` in {place}\n  expected {}", one_of(found))]
+    UnknownConfig {
+        /// The name asked for.
         name: String,
+        /// The folder or repository.
+        place: String,
+        /// The configs there are.
+        found: Vec<String>,
+    },
+    /// A dataset of which a part has to be named.
+    #[error("{place} has several configs, and none is the default\n  expected `name` to be {}", one_of(found))]
+    ConfigNeeded {
+        /// The folder or repository.
+        place: String,
+        /// The configs there are.
+        found: Vec<String>,
+    },
+    /// The head of a dataset's card makes no sense.
+    #[error("cannot read the head of `README.md` in {place}\n  {reason}")]
+    Card {
+        /// The folder or repository.
+        place: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A dataset on a hub.
+    #[error(transparent)]
+    Hub(#[from] hub::Error),
+    /// A file somewhere on the web.
+    #[error("cannot read `{address}`: files are read from this disk, or from a dataset repository of a hub")]
+    Address {
+        /// Its address.
+        address: String,
     },
     /// A file format without a reader.
     #[error(
-        "cannot read dataset format of `{found}` in this version\n  expected `json` (array or one object a line), `text`, or files ending in .json, .jsonl, .txt"
+        "cannot read dataset format of `{found}` in this version\n  expected `json` (array or one object a line), `csv`, {}`text`, or files ending in .json, .jsonl, .csv, .tsv, {}.txt",
+        if cfg!(feature = "parquet") { "`parquet`, " } else { "" },
+        if cfg!(feature = "parquet") { ".parquet, " } else { "" }
     )]
     Format {
         /// Format or file.
@@ -114,6 +160,51 @@ pub enum Error {
         line: u64,
         /// Its first character.
         found: char,
+    },
+    /// A Parquet file that cannot be read.
+    #[error("cannot read `{}` as Parquet\n  {reason}", path.display())]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// What the reader says.
+        reason: String,
+    },
+    /// A separator of cells that is none.
+    #[error("cannot separate cells by `delimiter: {found}`\n  expected one ASCII character, or `\\t` for a tab")]
+    Separator {
+        /// The text.
+        found: String,
+    },
+    /// A column's name that stands twice in a header.
+    #[error("column `{column}` stands twice in the first line of `{}`", path.display())]
+    ColumnTwice {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        column: String,
+    },
+    /// A cell in quotes that does not end.
+    #[error("`{}` ends inside a quoted cell of the record that begins at line {line}\n  expected a closing `\"`, found the end of the file", path.display())]
+    UnclosedQuote {
+        /// The file.
+        path: PathBuf,
+        /// First line of the record.
+        line: u64,
+    },
+    /// A record with more cells than there are columns.
+    #[error(
+        "bad record in {place}: more cells than columns\n  expected at most {expected}, found {found}, the first too many is `{}`",
+        shortened(cell)
+    )]
+    ExtraCells {
+        /// The record.
+        place: Place,
+        /// Columns there are.
+        expected: usize,
+        /// Cells there are.
+        found: usize,
+        /// The first cell without a column.
+        cell: String,
     },
     /// A record with bytes that are not UTF-8.
     #[error(
@@ -243,11 +334,54 @@ fn packing(max_seq_len: Option<usize>) -> String {
     max_seq_len.map_or("`packed: False`".to_owned(), |len| format!("`packed: True` with max_seq_len = {len}"))
 }
 
+/// Names that a list is long enough for.
+const NAMES_SHOWN: usize = 5;
+
+/// The first names of a list, and how many more there are.
+fn some_of(names: &[String]) -> String {
+    match names.len() {
+        0 => "none".to_owned(),
+        len if len <= NAMES_SHOWN => quoted(names.iter().map(String::as_str)),
+        len => format!("{} and {} more", quoted(names[..NAMES_SHOWN].iter().map(String::as_str)), len - NAMES_SHOWN),
+    }
+}
+
+fn one_of(names: &[String]) -> String {
+    if names.is_empty() {
+        "no `name`: it has no configs".to_owned()
+    } else {
+        format!("one of {}", quoted(names.iter().map(String::as_str)))
+    }
+}
+
 impl Error {
+    /// 1 where a hub or the way to it failed, else 2: a dataset is input.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Hub(error) => error.exit_code(),
+            _ => 2,
+        }
+    }
+
     /// One action that may help.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::Hub { .. } => "give `source: json` and `data_files: <path>`",
+            Self::Hub(error) => return error.hint(),
+            Self::NoDataFilesIn { others, is_repo: true, .. } if others.iter().any(|path| path.ends_with(".py")) => {
+                "try `revision: refs/convert/parquet`, where a hub keeps its own conversion of datasets that come as a script"
+            }
+            Self::NoDataFilesIn { others, .. } if !others.is_empty() => {
+                "unpack or convert the rows, and give the files as `source: json` and `data_files: <path>`"
+            }
+            Self::Address { .. } => {
+                "give the id of the repository as `source`, and the file's path in it as `data_files`"
+            }
+            Self::ConfigNeeded { found, .. } if !found.is_empty() => {
+                return Some(format!("set `dataset.name={}`", found[0]));
+            }
+            Self::ExtraCells { .. } => {
+                "put cells that hold the separator in quotes, or name another one as `delimiter`"
+            }
             Self::Format { .. } => "convert the rows to JSON, one object a line, and give `source: json`",
             Self::NoDataFiles { .. } => "add `data_files: <path>`, or give the file or its folder as `source`",
             Self::FileAndDataFiles { .. } => "give `source: json` beside `data_files`, or remove `data_files`",

@@ -1,26 +1,17 @@
-//! Rows of data files, read one at a time.
+//! The rows that a dataset section selects, read one at a time.
 //!
-//! Opening a file only notes where its rows begin and end, so memory stays at a few words a row however large the file.
-//!
-//! JSON:    after an optional byte order mark and white space, `[` opens an array of objects; anything else means one
-//!          object a line, blank lines skipped.
-//! Text:    every line is a row with the single column `text`; line ends (`\n`, `\r\n`) are not part of it.
-//! Errors:  `Error::Io`; with file and row `Error::NotUtf8`, `Error::Json`, `Error::Field` (not an object);
-//!          `Error::Unclosed`, `Error::AfterArray`; `Error::NoRows` if the split takes none. Panics: never.
+//! Errors:  those of finding the files (`source.rs`) and of reading them (`row_file.rs`); `Error::NoRows` if the split takes
+//!          none. Panics: never.
 //! Checked: unit tests here; `tests/rows.rs`.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{BufReader, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
-
-use crate::row::{Row, describe};
-use crate::scan::{Scan, Span};
-use crate::source::{Format, SourceConfig, resolve};
+use crate::row::Row;
+use crate::row_file::RowFile;
+use crate::source::{SourceConfig, resolve};
 use crate::split::Split;
 use crate::{Error, Result};
 
@@ -32,35 +23,20 @@ pub const TEXT_COLUMN: &str = "text";
 pub struct Place {
     /// The file.
     pub file: Arc<Path>,
-    /// Line on which the row begins, from 1.
+    /// Line on which the row begins, from 1; 0 where a file has no lines.
     pub line: u64,
-    /// Number of the row in a JSON array, from 1; `None` where a row is a line.
+    /// Number of the row in an array or table, from 1; `None` where a row is a line.
     pub row: Option<u64>,
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.row {
+            Some(row) if self.line == 0 => write!(f, "`{}`, row {row}", self.file.display()),
             Some(row) => write!(f, "`{}`, row {row} (line {})", self.file.display(), self.line),
             None => write!(f, "`{}`, line {}", self.file.display(), self.line),
         }
     }
-}
-
-/// How the rows of an opened file lie in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Layout {
-    Array,
-    ObjectPerLine,
-    TextPerLine,
-}
-
-/// A file whose rows have been found.
-#[derive(Debug)]
-struct RowFile {
-    path: Arc<Path>,
-    layout: Layout,
-    spans: Vec<Span>,
 }
 
 /// The rows that a dataset section selects.
@@ -75,14 +51,14 @@ impl Rows {
     /// Finds the rows that a dataset section means; at least one.
     pub fn open(config: &SourceConfig) -> Result<Self> {
         let split = Split::parse(&config.split)?;
-        let splits = resolve(config)?;
+        let resolved = resolve(config, &split)?;
         let (mut files, mut firsts, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
-        for part in splits {
+        for part in resolved.splits {
             firsts.push(files.len());
             let mut rows = 0;
             for (path, format) in part.files {
-                let file = RowFile::open(&path, format)?;
-                rows += file.spans.len();
+                let file = RowFile::open(&path, format, resolved.delimiter.as_deref())?;
+                rows += file.len();
                 files.push(file);
             }
             lengths.push((part.name, rows));
@@ -92,7 +68,7 @@ impl Rows {
         for (part, range) in split.select(&lengths)? {
             let mut start = 0;
             for index in firsts[part]..firsts[part + 1] {
-                let end = start + files[index].spans.len();
+                let end = start + files[index].len();
                 let (from, to) = (range.start.max(start), range.end.min(end));
                 if from < to {
                     selected.push((index, from - start..to - start));
@@ -101,7 +77,7 @@ impl Rows {
             }
         }
         if selected.is_empty() {
-            let files: Vec<PathBuf> = files.iter().map(|file| file.path.to_path_buf()).collect();
+            let files: Vec<PathBuf> = files.iter().map(|file| file.path().to_owned()).collect();
             let rows = lengths.iter().map(|(_, rows)| rows).sum();
             return Err(Error::NoRows { files, rows, split: split.text().to_owned() });
         }
@@ -120,7 +96,7 @@ impl Rows {
 
     /// The file of the first row.
     pub fn first_file(&self) -> &Path {
-        &self.files[self.selected[0].0].path
+        self.files[self.selected[0].0].path()
     }
 
     /// Reads the rows in order and hands each to `visit`; the first error ends it.
@@ -130,67 +106,6 @@ impl Rows {
         }
         Ok(())
     }
-}
-
-impl RowFile {
-    fn open(path: &Path, format: Format) -> Result<Self> {
-        let mut scan = Scan::open(path)?;
-        let (layout, spans) = match format {
-            Format::Text => (Layout::TextPerLine, scan.lines(true)?),
-            Format::Json if scan.skip_white_space()? == Some(b'[') => (Layout::Array, scan.array()?),
-            Format::Json => (Layout::ObjectPerLine, scan.lines(false)?),
-        };
-        Ok(Self { path: path.into(), layout, spans })
-    }
-
-    fn place(&self, index: usize) -> Place {
-        let row = (self.layout == Layout::Array).then_some(index as u64 + 1);
-        Place { file: self.path.clone(), line: self.spans[index].line, row }
-    }
-
-    fn read(&self, range: Range<usize>, visit: &mut impl FnMut(&Row) -> Result<()>) -> Result<()> {
-        let io = |cause| Error::Io { path: self.path.to_path_buf(), cause };
-        let mut reader = BufReader::new(File::open(&self.path).map_err(io)?);
-        let mut at = 0;
-        let mut bytes = Vec::new();
-        for index in range {
-            let span = self.spans[index];
-            reader.seek_relative((span.start - at) as i64).map_err(io)?;
-            bytes.resize(span.len, 0);
-            reader.read_exact(&mut bytes).map_err(io)?;
-            at = span.start + span.len as u64;
-            visit(&self.parse(&bytes, index)?)?;
-        }
-        Ok(())
-    }
-
-    fn parse(&self, bytes: &[u8], index: usize) -> Result<Row> {
-        let place = self.place(index);
-        let text = match std::str::from_utf8(bytes) {
-            Ok(text) => text,
-            Err(cause) => {
-                let at = cause.valid_up_to();
-                return Err(Error::NotUtf8 { place, byte: bytes[at], position: at + 1 });
-            }
-        };
-        if self.layout == Layout::TextPerLine {
-            let columns = Map::from_iter([(TEXT_COLUMN.to_owned(), Value::from(text))]);
-            return Ok(Row::new(place, columns));
-        }
-        match serde_json::from_str(text) {
-            Ok(Value::Object(columns)) => Ok(Row::new(place, columns)),
-            Ok(other) => Err(Error::NotAnObject { place, found: describe(&other) }),
-            Err(cause) => {
-                Err(Error::Json { place, reason: reason(&cause), line: cause.line(), column: cause.column() })
-            }
-        }
-    }
-}
-
-/// A JSON error without the position that its text ends with.
-fn reason(cause: &serde_json::Error) -> String {
-    let text = cause.to_string();
-    text.rsplit_once(" at line ").map_or(text.clone(), |(reason, _)| reason.to_owned())
 }
 
 #[cfg(test)]
@@ -205,8 +120,8 @@ mod tests {
         let config = SourceConfig {
             source: source.to_owned(),
             data_files: Some(DataFiles::Train(vec![path.display().to_string()])),
-            data_dir: None,
             split: split.to_owned(),
+            ..SourceConfig::default()
         };
         let mut rows = Vec::new();
         Rows::open(&config)?.for_each(|row| {
@@ -261,6 +176,43 @@ mod tests {
             [r#"{"text":"one"}"#, r#"{"text":""}"#, r#"{"text":" two"}"#, r#"{"text":"three"}"#]
         );
         assert_eq!(rows[2].0, "`rows`, line 3");
+    }
+
+    #[test]
+    fn records_of_cells() {
+        let text = b"\xef\xbb\xbfa,\"b c\",d\r\n1,\"x\ny, \"\"z\"\"\",\r\n\r\n2\n\"it's\",5\" wide,a\rb";
+        let rows = read("csv", text, "train").unwrap();
+        assert_eq!(
+            columns(&rows),
+            [
+                r#"{"a":"1","b c":"x\ny, \"z\"","d":""}"#,
+                r#"{"a":"2","b c":"","d":""}"#,
+                r#"{"a":"it's","b c":"5\" wide","d":"a\rb"}"#
+            ]
+        );
+        let places: Vec<_> = rows.iter().map(|row| row.0.as_str()).collect();
+        assert_eq!(places, ["`rows`, row 1 (line 2)", "`rows`, row 2 (line 5)", "`rows`, row 3 (line 6)"]);
+    }
+
+    #[test]
+    fn malformed_records() {
+        assert_eq!(
+            error("csv", b"a,b\n1,2\n1,2,3\n"),
+            "bad record in `rows`, row 2 (line 3): more cells than columns\n  expected at most 2, found 3, the first too many is `3`"
+        );
+        let twice = read("csv", b"a,b,a\n", "train").unwrap_err().to_string();
+        assert!(twice.starts_with("column `a` stands twice in the first line of `"), "{twice}");
+        assert_eq!(
+            error("csv", b"a\n\"x\n\ny"),
+            "`rows` ends inside a quoted cell of the record that begins at line 2\n  expected a closing `\"`, found the end of the file"
+        );
+        assert_eq!(
+            error("csv", b"a\n\xff\n"),
+            "bad record in `rows`, row 1 (line 2): not UTF-8\n  expected valid UTF-8, found byte 0xff at position 1 of the record"
+        );
+        for empty in [&b""[..], b"a,b", b"a,b\n\n"] {
+            assert!(error("csv", empty).starts_with("no rows in `rows`"), "{empty:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One pass over a data file that notes where its rows lie, without reading them.
 //!
-//! Errors:  `Error::Io`, `Error::Unclosed`, `Error::AfterArray`. Panics: never.
+//! Errors:  `Error::Io`, `Error::Unclosed`, `Error::AfterArray`, `Error::UnclosedQuote`. Panics: never.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -29,6 +29,33 @@ pub(crate) struct Scan {
     offset: u64,
     /// Line of the next byte, from 1.
     line: u64,
+}
+
+/// Where a byte of a record of cells stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Quotes {
+    /// A cell begins with the next byte.
+    CellBegins,
+    /// In a cell, outside of quotes.
+    Outside,
+    /// Between quotes.
+    Open,
+    /// Behind a quote that closes, or that a second one doubles.
+    Closing,
+}
+
+impl Quotes {
+    /// Where the byte after `byte` stands. Outside of quotes a separator and a line feed begin a cell.
+    pub fn after(self, byte: u8, separator: u8) -> Self {
+        match (self, byte) {
+            (Self::CellBegins | Self::Closing, b'"') => Self::Open,
+            (Self::Open, b'"') => Self::Closing,
+            (Self::Open, _) => Self::Open,
+            (_, b'\n') => Self::CellBegins,
+            (_, byte) if byte == separator => Self::CellBegins,
+            _ => Self::Outside,
+        }
+    }
 }
 
 impl Scan {
@@ -99,6 +126,56 @@ impl Scan {
                 Err(Error::AfterArray { path: self.path.clone(), line: self.line, found: char::from(found) })
             }
             None => Ok(spans),
+        }
+    }
+
+    /// One span a record of cells, without the record's end; empty lines are left out. A line ends outside of quotes only,
+    /// and quotes open only at the beginning of a cell.
+    pub fn records(&mut self, separator: u8) -> Result<Vec<Span>> {
+        let mut spans = Vec::new();
+        loop {
+            let (start, line) = (self.offset, self.line);
+            let Some((content, is_last)) = self.skip_record(separator)? else { return Ok(spans) };
+            if content > 0 {
+                spans.push(Span { start, len: content, line });
+            }
+            if is_last {
+                return Ok(spans);
+            }
+        }
+    }
+
+    /// Consumes a record and its end: how many bytes it has without the end, and whether the file ends with it. `None` at
+    /// the end of the file.
+    fn skip_record(&mut self, separator: u8) -> Result<Option<(usize, bool)>> {
+        let (start, line) = (self.offset, self.line);
+        let (mut quotes, mut last) = (Quotes::CellBegins, 0);
+        loop {
+            let buffer = self.buffer()?;
+            if buffer.is_empty() {
+                let content = (self.offset - start) as usize;
+                return match quotes {
+                    Quotes::Open => Err(Error::UnclosedQuote { path: self.path.clone(), line }),
+                    _ if content == 0 => Ok(None),
+                    _ => Ok(Some((content, true))),
+                };
+            }
+            let (mut lines, mut used, mut is_end) = (0, buffer.len(), false);
+            for (index, &byte) in buffer.iter().enumerate() {
+                lines += u64::from(byte == b'\n');
+                quotes = quotes.after(byte, separator);
+                if byte == b'\n' && quotes == Quotes::CellBegins {
+                    (used, is_end) = (index + 1, true);
+                    break;
+                }
+                last = byte;
+            }
+            self.line += lines;
+            self.consume(used);
+            if is_end {
+                let content = (self.offset - start) as usize - 1;
+                return Ok(Some((content - usize::from(content > 0 && last == b'\r'), false)));
+            }
         }
     }
 

@@ -42,6 +42,11 @@ impl Split {
         &self.text
     }
 
+    /// Whether rows of the split `name` may be taken.
+    pub fn mentions(&self, name: &str) -> bool {
+        self.parts.iter().any(|part| part.name == name || part.name == ALL)
+    }
+
     /// Rows taken, in order: per part the index of a split in `lengths` (name and number of rows) and a range of its rows.
     pub fn select(&self, lengths: &[(String, usize)]) -> Result<Vec<(usize, Range<usize>)>> {
         let mut ranges = Vec::new();
@@ -156,6 +161,13 @@ mod tests {
         assert_eq!(select("train[:1]+train[8:]"), [(0, 0..1), (0, 8..10)]);
         assert_eq!(select("all"), [(0, 0..10), (1, 0..4)]);
         assert_eq!(select("all[8:11]"), [(0, 8..10), (1, 0..1)]);
+    }
+
+    #[test]
+    fn splits_that_are_mentioned() {
+        let mentions = |split: &str, name| Split::parse(split).unwrap().mentions(name);
+        assert!(mentions("train[:5]+test", "test") && mentions("all", "dev"));
+        assert!(!mentions("train+test", "dev") && !mentions("train_sft", "train"));
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Files {
 }
 
 /// A checked section, or the text of its problems.
-fn check<T: FromNode>(section: &str) -> std::result::Result<T, String> {
+pub(crate) fn check<T: FromNode>(section: &str) -> std::result::Result<T, String> {
     let merged = Merged::from_text("run.yaml", format!("dataset: {section}")).unwrap();
     let mut problems = Problems::new();
     let value = T::from_node(merged.root().at("dataset").unwrap(), &mut problems);
@@ -243,12 +243,8 @@ fn defaults_are_the_reference_s() {
     assert_eq!(source("samsum_dataset"), "Samsung/samsum");
     assert_eq!(source("grammar_dataset"), "liweili/c4_200m");
     assert_eq!(source("slimorca_dataset"), "Open-Orca/SlimOrca-Dedup");
-    let error = section("alpaca_dataset").build(&tokenizer(None)).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "cannot read dataset `tatsu-lab/alpaca`: reading datasets from a hub is not available yet in this version"
-    );
-    assert_eq!(error.hint().unwrap(), "give `source: json` and `data_files: <path>`");
+    let pairs = check::<PreferenceDatasetConfig>("{_component_: torchtune.datasets.stack_exchange_paired_dataset}");
+    assert_eq!(pairs.unwrap().plan().unwrap().rows.data_dir.as_deref(), Some("data/rl"));
 }
 
 #[test]

@@ -6,6 +6,8 @@ mod builders;
 mod bytes;
 mod conformance;
 mod datasets;
+mod hub;
 mod loader;
 mod packing;
+mod parquet;
 mod randperm;

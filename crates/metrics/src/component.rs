@@ -35,43 +35,32 @@ pub enum MetricLoggerConfig {
     Stdout(StdoutLoggerConfig),
 }
 
-/// What a name stands for.
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    Disk,
-    Stdout,
-}
+/// Reads the section of one logger.
+type Check = fn(&Node, &mut Problems) -> Option<MetricLoggerConfig>;
 
-const METRIC_LOGGERS: Names<Kind> = Names {
+/// Components of `metric_logger`.
+pub const METRIC_LOGGERS: Names<Check> = Names {
     role: "metric logger",
     built: &[
-        (&["torchtune.training.metric_logging.DiskLogger", "torchtune.training.DiskLogger"], Kind::Disk),
-        (&["torchtune.training.metric_logging.StdoutLogger", "torchtune.training.StdoutLogger"], Kind::Stdout),
+        (&["torchtune.training.metric_logging.DiskLogger"], |node, problems| {
+            DiskLoggerConfig::check(node, problems).map(MetricLoggerConfig::Disk)
+        }),
+        (&["torchtune.training.metric_logging.StdoutLogger"], |node, problems| {
+            StdoutLoggerConfig::check(node, problems).map(MetricLoggerConfig::Stdout)
+        }),
     ],
     not_built: &[
         "torchtune.training.metric_logging.WandBLogger",
-        "torchtune.training.WandBLogger",
         "torchtune.training.metric_logging.TensorBoardLogger",
-        "torchtune.training.TensorBoardLogger",
         "torchtune.training.metric_logging.CometLogger",
-        "torchtune.training.CometLogger",
         "torchtune.training.metric_logging.MLFlowLogger",
-        "torchtune.training.MLFlowLogger",
     ],
 };
 
 impl MetricLoggerConfig {
-    /// Every name that `_component_` may have.
-    pub fn names() -> impl Iterator<Item = &'static str> {
-        METRIC_LOGGERS.spellings()
-    }
-
     /// The config of a `metric_logger` section, or `None` after all of its problems were reported.
     pub fn check(section: &Node, problems: &mut Problems) -> Option<Self> {
-        match METRIC_LOGGERS.choose(section, problems)? {
-            Kind::Disk => DiskLoggerConfig::check(section, problems).map(Self::Disk),
-            Kind::Stdout => StdoutLoggerConfig::check(section, problems).map(Self::Stdout),
-        }
+        METRIC_LOGGERS.choose(section, problems)?(section, problems)
     }
 
     /// The folder that the logger writes to, if it writes to one.

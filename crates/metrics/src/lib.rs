@@ -14,7 +14,7 @@ mod progress;
 mod screen;
 mod throughput;
 
-pub use component::{DiskLoggerConfig, MetricLoggerConfig, StdoutLoggerConfig};
+pub use component::{DiskLoggerConfig, METRIC_LOGGERS, MetricLoggerConfig, StdoutLoggerConfig};
 pub use disk::{DiskLogger, OutputFormat};
 pub use error::Error;
 pub use logger::{MetricLogger, StdoutLogger};

@@ -51,31 +51,89 @@ impl FromNode for ModelSection {
     }
 }
 
-/// Builders of torchtune whose models are not built yet.
+/// Names of builders, by the package that gives them out.
+macro_rules! builders {
+    ($($package:literal: $($name:literal)+;)+) => { &[$($(concat!("torchtune.", $package, ".", $name)),+),+] };
+}
+
+/// Builders of torchtune whose models are not built yet. `lora_` builders add an adapter, `qlora_` ones quantise the weights
+/// under it too; the last of each first line takes sizes as keys.
 #[rustfmt::skip]
-const NOT_BUILT: &[&str] = &[
-    "torchtune.models.mistral.mistral", "torchtune.models.mistral.mistral_7b",
-    "torchtune.models.gemma.gemma", "torchtune.models.gemma.gemma_2b", "torchtune.models.gemma.gemma_7b",
-    "torchtune.models.gemma2.gemma2", "torchtune.models.gemma2.gemma2_2b", "torchtune.models.gemma2.gemma2_9b",
-    "torchtune.models.gemma2.gemma2_27b",
-    "torchtune.models.phi3.phi3", "torchtune.models.phi3.phi3_mini", "torchtune.models.phi4.phi4_14b",
-    "torchtune.models.qwen2.qwen2", "torchtune.models.qwen2.qwen2_0_5b", "torchtune.models.qwen2.qwen2_1_5b",
-    "torchtune.models.qwen2.qwen2_7b",
-    "torchtune.models.qwen2_5.qwen2_5_0_5b", "torchtune.models.qwen2_5.qwen2_5_1_5b_base",
-    "torchtune.models.qwen2_5.qwen2_5_1_5b_instruct", "torchtune.models.qwen2_5.qwen2_5_3b",
-    "torchtune.models.qwen2_5.qwen2_5_7b_base", "torchtune.models.qwen2_5.qwen2_5_7b_instruct",
-    "torchtune.models.qwen2_5.qwen2_5_14b_base", "torchtune.models.qwen2_5.qwen2_5_14b_instruct",
-    "torchtune.models.qwen2_5.qwen2_5_32b_base", "torchtune.models.qwen2_5.qwen2_5_32b_instruct",
-    "torchtune.models.qwen2_5.qwen2_5_72b_base", "torchtune.models.qwen2_5.qwen2_5_72b_instruct",
-    "torchtune.models.qwen3.qwen3", "torchtune.models.qwen3.qwen3_0_6b_base",
-    "torchtune.models.qwen3.qwen3_0_6b_instruct", "torchtune.models.qwen3.qwen3_1_7b_base",
-    "torchtune.models.qwen3.qwen3_1_7b_instruct", "torchtune.models.qwen3.qwen3_4b_base",
-    "torchtune.models.qwen3.qwen3_4b_instruct", "torchtune.models.qwen3.qwen3_8b_base",
-    "torchtune.models.qwen3.qwen3_8b_instruct", "torchtune.models.qwen3.qwen3_14b_base",
-    "torchtune.models.qwen3.qwen3_14b_instruct", "torchtune.models.qwen3.qwen3_32b",
-    "torchtune.models.llama3_2_vision.llama3_2_vision_11b", "torchtune.models.llama3_2_vision.llama3_2_vision_90b",
-    "torchtune.models.llama4.llama4_scout_17b_16e", "torchtune.models.llama4.llama4_maverick_17b_128e",
-];
+const NOT_BUILT: &[&str] = builders! {
+    "models.llama2":
+        "lora_llama2_7b" "lora_llama2_13b" "lora_llama2_70b" "lora_llama2"
+        "qlora_llama2_7b" "qlora_llama2_13b" "qlora_llama2_70b"
+        "llama2_reward_7b" "lora_llama2_reward_7b" "qlora_llama2_reward_7b"
+        "llama2_classifier" "lora_llama2_classifier";
+    "models.llama3":
+        "lora_llama3_8b" "lora_llama3_70b" "lora_llama3"
+        "qlora_llama3_8b" "qlora_llama3_70b";
+    "models.llama3_1":
+        "lora_llama3_1_8b" "lora_llama3_1_70b" "lora_llama3_1_405b" "lora_llama3_1"
+        "qlora_llama3_1_8b" "qlora_llama3_1_70b" "qlora_llama3_1_405b";
+    "models.llama3_2":
+        "lora_llama3_2_1b" "lora_llama3_2_3b" "lora_llama3_2"
+        "qlora_llama3_2_1b" "qlora_llama3_2_3b";
+    "models.llama3_3":
+        "lora_llama3_3_70b"
+        "qlora_llama3_3_70b";
+    "models.llama3_2_vision":
+        "llama3_2_vision_11b" "llama3_2_vision_90b"
+        "lora_llama3_2_vision_11b" "lora_llama3_2_vision_90b"
+        "qlora_llama3_2_vision_11b" "qlora_llama3_2_vision_90b"
+        "llama3_2_vision_encoder" "llama3_2_vision_decoder"
+        "lora_llama3_2_vision_encoder" "lora_llama3_2_vision_decoder";
+    "models.llama4":
+        "llama4_scout_17b_16e" "llama4_maverick_17b_128e"
+        "lora_llama4_scout_17b_16e"
+        "llama4_vision_encoder" "llama4_decoder"
+        "lora_llama4_vision_encoder" "lora_llama4_decoder";
+    "models.mistral":
+        "mistral_7b" "mistral"
+        "lora_mistral_7b" "lora_mistral"
+        "qlora_mistral_7b"
+        "mistral_reward_7b" "lora_mistral_reward_7b" "qlora_mistral_reward_7b"
+        "mistral_classifier" "lora_mistral_classifier";
+    "models.gemma":
+        "gemma_2b" "gemma_7b" "gemma"
+        "lora_gemma_2b" "lora_gemma_7b" "lora_gemma"
+        "qlora_gemma_2b" "qlora_gemma_7b";
+    "models.gemma2":
+        "gemma2_2b" "gemma2_9b" "gemma2_27b" "gemma2"
+        "lora_gemma2_2b" "lora_gemma2_9b" "lora_gemma2_27b" "lora_gemma2"
+        "qlora_gemma2_2b" "qlora_gemma2_9b" "qlora_gemma2_27b";
+    "models.phi3":
+        "phi3_mini" "phi3"
+        "lora_phi3_mini" "lora_phi3"
+        "qlora_phi3_mini";
+    "models.phi4":
+        "phi4_14b" "lora_phi4_14b" "qlora_phi4_14b";
+    "models.qwen2":
+        "qwen2_0_5b" "qwen2_1_5b" "qwen2_7b" "qwen2"
+        "lora_qwen2_0_5b" "lora_qwen2_1_5b" "lora_qwen2_7b" "lora_qwen2";
+    "models.qwen2_5":
+        "qwen2_5_0_5b" "qwen2_5_1_5b_base" "qwen2_5_1_5b_instruct" "qwen2_5_3b"
+        "qwen2_5_7b_base" "qwen2_5_7b_instruct" "qwen2_5_14b_base" "qwen2_5_14b_instruct"
+        "qwen2_5_32b_base" "qwen2_5_32b_instruct" "qwen2_5_72b_base" "qwen2_5_72b_instruct"
+        "lora_qwen2_5_0_5b" "lora_qwen2_5_1_5b_base" "lora_qwen2_5_1_5b_instruct" "lora_qwen2_5_3b"
+        "lora_qwen2_5_7b_base" "lora_qwen2_5_7b_instruct" "lora_qwen2_5_14b_base" "lora_qwen2_5_14b_instruct"
+        "lora_qwen2_5_32b_base" "lora_qwen2_5_32b_instruct" "lora_qwen2_5_72b_base" "lora_qwen2_5_72b_instruct";
+    "models.qwen3":
+        "qwen3_0_6b_base" "qwen3_0_6b_instruct" "qwen3_1_7b_base" "qwen3_1_7b_instruct"
+        "qwen3_4b_base" "qwen3_4b_instruct" "qwen3_8b_base" "qwen3_8b_instruct"
+        "qwen3_14b_base" "qwen3_14b_instruct" "qwen3_32b" "qwen3"
+        "lora_qwen3_0_6b_base" "lora_qwen3_0_6b_instruct" "lora_qwen3_1_7b_base" "lora_qwen3_1_7b_instruct"
+        "lora_qwen3_4b_base" "lora_qwen3_4b_instruct" "lora_qwen3_8b_base" "lora_qwen3_8b_instruct"
+        "lora_qwen3_14b_base" "lora_qwen3_14b_instruct" "lora_qwen3_32b" "lora_qwen3";
+    "models.clip":
+        "clip_text_vit_large_patch14" "clip_text_encoder" "clip_vision_encoder";
+    "models.t5":
+        "t5_v1_1_xxl_encoder" "t5_encoder";
+    "models.flux":
+        "flux_1_autoencoder";
+    "modules":
+        "classifier_model";
+};
 
 #[cfg(test)]
 mod tests {

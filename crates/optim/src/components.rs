@@ -10,10 +10,7 @@ type Check<T> = fn(&Node, &mut Problems) -> Option<T>;
 /// Components of `optimizer`.
 pub const OPTIMIZERS: Names<Check<Optimizer>> = Names {
     role: "optimizer",
-    built: &[
-        (&["torch.optim.AdamW", "torch.optim.adamw.AdamW"], check_adamw),
-        (&["torch.optim.SGD", "torch.optim.sgd.SGD"], check_sgd),
-    ],
+    built: &[(&["torch.optim.AdamW"], check_adamw), (&["torch.optim.SGD"], check_sgd)],
     not_built: &[
         "torch.optim.Adam",
         "torch.optim.Adagrad",
@@ -36,13 +33,9 @@ pub const OPTIMIZERS: Names<Check<Optimizer>> = Names {
 /// Components of `lr_scheduler`.
 pub const SCHEDULES: Names<Check<ScheduleConfig>> = Names {
     role: "learning-rate scheduler",
-    built: &[(
-        &[
-            "torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup",
-            "torchtune.training.get_cosine_schedule_with_warmup",
-        ],
-        |node, problems| CosineConfig::check(node, problems).map(ScheduleConfig::Cosine),
-    )],
+    built: &[(&["torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup"], |node, problems| {
+        CosineConfig::check(node, problems).map(ScheduleConfig::Cosine)
+    })],
     not_built: &[],
 };
 

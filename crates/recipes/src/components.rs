@@ -75,19 +75,23 @@ chosen_by_name! {
     Loss(LossConfig), LOSSES, "loss"
 }
 
-const LOSSES: Names<Check<Loss>> = Names {
+/// Components of `loss`.
+pub(crate) const LOSSES: Names<Check<Loss>> = Names {
     role: "loss",
     built: &[
         (&["torchtune.modules.loss.LinearCrossEntropyLoss"], check_loss),
         (&["torchtune.modules.loss.CEWithChunkedOutputLoss"], check_loss),
-        (&["torch.nn.CrossEntropyLoss", "torch.nn.modules.loss.CrossEntropyLoss"], check_loss),
+        (&["torch.nn.CrossEntropyLoss"], check_loss),
     ],
     not_built: &[
-        "torchtune.modules.loss.ForwardKLLoss",
-        "torchtune.modules.loss.ForwardKLWithChunkedOutputLoss",
         "torchtune.rlhf.loss.DPOLoss",
+        "torchtune.rlhf.loss.RSOLoss",
         "torchtune.rlhf.loss.PPOLoss",
+        "torchtune.dev.grpo.loss.GRPOLoss",
+        "torchtune.dev.grpo.loss.GRPOCompletionLoss",
         "torchtune.dev.grpo.loss.GRPOSimpleLoss",
+        "torchtune.dev.grpo.loss.GRPOWithChunkedOutputLoss",
+        "torchtune.dev.rl.linear_grpo_loss.LinearGRPOLoss",
     ],
 };
 
@@ -114,19 +118,89 @@ chosen_by_name! {
     Profiler(ProfilerConfig), PROFILERS, "profiler"
 }
 
-const PROFILERS: Names<Check<Profiler>> = Names {
+/// Components of `profiler`.
+pub(crate) const PROFILERS: Names<Check<Profiler>> = Names {
     role: "profiler",
-    built: &[(
-        &["torchtune.training.setup_torch_profiler", "torchtune.training._profiler.setup_torch_profiler"],
-        |node, problems| {
-            let config = ProfilerConfig::check(node, problems)?;
-            if config.enabled {
-                problems.notice("`profiler.enabled` has no effect: profiling is not available yet in this version");
-            }
-            Some(Profiler(config))
-        },
-    )],
+    built: &[(&["torchtune.training.setup_torch_profiler"], |node, problems| {
+        let config = ProfilerConfig::check(node, problems)?;
+        if config.enabled {
+            problems.notice("`profiler.enabled` has no effect: profiling is not available yet in this version");
+        }
+        Some(Profiler(config))
+    })],
     not_built: &[],
+};
+
+/// A kind of component of which none is built in this version.
+const fn not_built(role: &'static str, names: &'static [&'static str]) -> Names<Check<()>> {
+    Names { role, built: &[], not_built: names }
+}
+
+/// Components of `kd_loss`.
+pub(crate) const KD_LOSSES: Names<Check<()>> = not_built(
+    "distillation loss",
+    &[
+        "torchtune.modules.loss.ForwardKLLoss",
+        "torchtune.modules.loss.ForwardKLWithChunkedOutputLoss",
+        "torchtune.modules.loss.ReverseKLLoss",
+        "torchtune.modules.loss.ReverseKLWithChunkedOutputLoss",
+        "torchtune.modules.loss.SymmetricKLLoss",
+        "torchtune.modules.loss.SymmetricKLWithChunkedOutputLoss",
+    ],
+);
+
+/// Components of `quantizer`.
+pub(crate) const QUANTIZERS: Names<Check<()>> = not_built(
+    "quantizer",
+    &[
+        "torchtune.training.quantization.Int8DynActInt4WeightQuantizer",
+        "torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer",
+        "torchtune.training.quantization.Int8DynActInt4WeightQATQuantizerModuleSwap",
+        "torchtune.training.quantization.Int4WeightOnlyQuantizer",
+        "torchtune.training.quantization.Int4WeightOnlyQATQuantizer",
+        "torchtune.training.quantization.Int4WeightOnlyQATQuantizerModuleSwap",
+    ],
+);
+
+/// Components of `tensor_parallel_plan`.
+pub(crate) const TENSOR_PARALLEL_PLANS: Names<Check<()>> = not_built(
+    "tensor-parallel plan",
+    &["torchtune.models.llama3.base_llama_tp_plan", "torchtune.models.llama4.decoder_only_tp_plan"],
+);
+
+/// Components that turn a row into messages or tensors: `transform` of a dataset and its like.
+pub(crate) const TRANSFORMS: Names<Check<()>> = not_built(
+    "transform",
+    &[
+        "torchtune.datasets.multimodal.the_cauldron_transform",
+        "torchtune.data.InputOutputToMessages",
+        "torchtune.data.AlpacaToMessages",
+        "torchtune.data.ShareGPTToMessages",
+        "torchtune.data.OpenAIToMessages",
+        "torchtune.data.ChosenRejectedToMessages",
+    ],
+);
+
+/// Components of the list `reward_functions`.
+pub(crate) const REWARD_FUNCTIONS: Names<Check<()>> = not_built(
+    "reward function",
+    &[
+        "torchtune.dev.rl.rewards.FormattedMathCorrectnessReward",
+        "torchtune.dev.rl.rewards.ThinkingAnswerFormattingReward",
+    ],
+);
+
+/// What `collate_fn` may name: rows to batches.
+pub(crate) const COLLATORS: Names<()> = Names {
+    role: "batching function",
+    built: &[(&["torchtune.data.padded_collate_sft"], ()), (&["torchtune.data.padded_collate_packed"], ())],
+    not_built: &[
+        "torchtune.data.padded_collate",
+        "torchtune.data.padded_collate_dpo",
+        "torchtune.data.padded_collate_tiled_images_and_mask",
+        "torchtune.data.left_pad_sequence",
+        "torchtune.dev.grpo.data.padded_collate_rl",
+    ],
 };
 
 /// The seed of a run: the config's, or a random one that is told.
@@ -188,13 +262,19 @@ pub(crate) fn save_config(output_dir: &Path, config: &Merged) -> Result<()> {
     write().map_err(|source| Error::Write { path: path.clone(), source })
 }
 
+/// Refuses devices that this version cannot compute on.
+pub(crate) fn check_device(device: Option<&str>, node: Option<&Node>, problems: &mut Problems) {
+    if let (Some(device), Some(node)) = (device, node)
+        && !["auto", "cpu"].contains(&device)
+    {
+        problems.wrong_value(node, "`auto` or `cpu` in this version").hint("`device=auto` takes what is there");
+    }
+}
+
 /// Refuses batching functions that would batch otherwise than here.
 pub(crate) fn check_collate(name: Option<&str>, node: Option<&Node>, problems: &mut Problems) {
-    const KNOWN: &[&str] = &["torchtune.data.padded_collate_sft", "torchtune.data.padded_collate_packed"];
-    if let (Some(name), Some(node)) = (name, node)
-        && !KNOWN.contains(&name)
-    {
-        problems.wrong_value(node, "`torchtune.data.padded_collate_sft`");
+    if let (Some(_), Some(node)) = (name, node) {
+        COLLATORS.look_up(node, problems);
     }
 }
 

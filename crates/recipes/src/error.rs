@@ -45,14 +45,6 @@ pub enum Error {
         /// What is wrong.
         source: Box<models::Error>,
     },
-    /// No recipe of that name.
-    #[error("unknown recipe `{name}`\n  available: {available}")]
-    UnknownRecipe {
-        /// What was asked for.
-        name: String,
-        /// The recipes there are.
-        available: String,
-    },
     /// The device of the config is not there.
     #[error("no device `{device}` for `device`\n  expected {available}")]
     NoDevice {
@@ -179,9 +171,6 @@ impl Error {
             Self::ModelFolder { source, .. } => source.hint(),
             Self::Checkpoint(e) => e.hint(),
             Self::Metrics(e) => e.hint(),
-            Self::UnknownRecipe { name, .. } => {
-                config::nearest(name, crate::names()).map(|meant| format!("did you mean `{meant}`?"))
-            }
             Self::NoDevice { .. } => Some("`device=auto` takes what is there".to_owned()),
             Self::TokenOutside { .. } => {
                 Some("use the tokenizer that belongs to the model, or a model with a larger vocabulary".to_owned())

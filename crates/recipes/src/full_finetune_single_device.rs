@@ -20,13 +20,15 @@ use crate::settings::{FullFinetuneSettings, Precision};
 use crate::train_step::{StepReport, train_window};
 use crate::{Error, OpenBackend, Result};
 
-const NAME: &str = "full_finetune_single_device";
+pub(crate) const NAME: &str = "full_finetune_single_device";
 
 /// Runs the recipe.
 pub(crate) fn run(config: &Merged, open_backend: &OpenBackend<'_>) -> Result<()> {
     // The config, as a whole: every problem of every section is reported together.
-    let (settings, notices) = check(config)?;
-    let settings = &settings;
+    let mut problems = config::Problems::new();
+    let settings = check(config, &mut problems);
+    let notices = problems.finish()?;
+    let settings = &settings.expect("whatever could not be read is a problem");
     let console = Console::new(&settings.log_level);
     console.resolved_config(NAME, config);
     for notice in &notices {
@@ -214,15 +216,11 @@ fn diverged(error: Error, output_dir: &std::path::Path) -> Error {
     }
 }
 
-/// The checked config and what should be said about it.
-fn check(config: &Merged) -> Result<(FullFinetuneSettings, Vec<config::Notice>)> {
-    let mut problems = config::Problems::new();
-    let settings = FullFinetuneSettings::check(config.root(), &mut problems);
-    if let Some(settings) = &settings {
-        refuse_combinations(config, settings, &mut problems);
-    }
-    let notices = problems.finish()?;
-    Ok((settings.expect("whatever could not be read is a problem"), notices))
+/// The checked config; `None` after its problems were reported.
+pub(crate) fn check(config: &Merged, problems: &mut config::Problems) -> Option<FullFinetuneSettings> {
+    let settings = FullFinetuneSettings::check(config.root(), problems)?;
+    refuse_combinations(config, &settings, problems);
+    Some(settings)
 }
 
 /// Keys that are fine alone but not together, and keys without effect here.
@@ -243,6 +241,7 @@ fn refuse_combinations(config: &Merged, settings: &FullFinetuneSettings, problem
     if let (true, Some(node)) = (settings.resize_token_embeddings, at("resize_token_embeddings")) {
         problems.refuse(node, "growing the embedding is not available yet in this version");
     }
+    components::check_device(settings.device.as_deref(), at("device"), problems);
     components::check_collate(settings.collate_fn.as_deref(), at("collate_fn"), problems);
     if settings.enable_activation_offloading {
         problems.notice("`enable_activation_offloading` has no effect: activations are in host memory already");

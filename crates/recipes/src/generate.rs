@@ -16,19 +16,16 @@ use crate::sampling::Sampler;
 use crate::settings::{GenerateSettings, Precision};
 use crate::{Error, OpenBackend, Result};
 
+pub(crate) const NAME: &str = "generate";
+
 /// Runs the recipe.
 pub(crate) fn run(config: &Merged, open_backend: &OpenBackend<'_>) -> Result<()> {
     let mut problems = config::Problems::new();
-    let settings = GenerateSettings::check(config.root(), &mut problems);
-    if let (Some(_), Some(node)) = (settings.as_ref().and_then(|s| s.quantizer.as_ref()), config.root().at("quantizer"))
-    {
-        problems.refuse(node, "quantised weights are not available yet in this version");
-    }
-    components::notice_torch_only_keys(config, &mut problems);
+    let settings = check(config, &mut problems);
     let notices = problems.finish()?;
     let settings = settings.expect("whatever could not be read is a problem");
     let console = Console::new(&settings.log_level);
-    console.resolved_config("generate", config);
+    console.resolved_config(NAME, config);
     for notice in &notices {
         console.notice(&notice.to_string());
     }
@@ -76,6 +73,18 @@ pub(crate) fn run(config: &Merged, open_backend: &OpenBackend<'_>) -> Result<()>
     let rate = answer.len() as f64 / elapsed;
     console.info(&format!("Time for inference: {elapsed:.2} sec total, {rate:.2} tokens/sec"));
     Ok(())
+}
+
+/// The checked config; `None` after its problems were reported.
+pub(crate) fn check(config: &Merged, problems: &mut config::Problems) -> Option<GenerateSettings> {
+    let settings = GenerateSettings::check(config.root(), problems)?;
+    let at = |key: &str| config.root().at(key);
+    if let (Some(_), Some(node)) = (&settings.quantizer, at("quantizer")) {
+        problems.refuse(node, "quantised weights are not available yet in this version");
+    }
+    components::check_device(settings.device.as_deref(), at("device"), problems);
+    components::notice_torch_only_keys(config, problems);
+    Some(settings)
 }
 
 /// Puts the answer on stdout, which carries nothing else.

@@ -5,23 +5,31 @@
 //! [`train_step`] (the arithmetic of a step), `components` (sections to things), `model_folder` (what a checkpoint folder
 //! or GGUF file says and holds), `saving` (checkpoints and resuming), `console` (what is said on stderr).
 
+mod check;
 mod components;
 mod console;
 mod error;
 mod full_finetune_single_device;
 mod generate;
 mod model_folder;
+mod reference_page;
+pub mod registry;
 mod sampling;
 mod saving;
+mod sections;
 mod settings;
 pub mod train_step;
 
 use std::sync::Arc;
 
-use config::Merged;
+use config::{Merged, Problems};
 
+use crate::registry::Recipe;
+
+pub use check::{check, guess_recipe};
 pub use error::{Error, Result};
 pub use metrics::notice;
+pub use reference_page::configuration_page;
 pub use settings::{FullFinetuneSettings, GenerateSettings, Precision, PromptSettings};
 pub use tensor::Backend;
 
@@ -29,22 +37,41 @@ pub use tensor::Backend;
 /// built with.
 pub type OpenBackend<'a> = dyn Fn(&str) -> Result<Arc<dyn Backend>> + 'a;
 
-type Run = fn(&Merged, &OpenBackend<'_>) -> Result<()>;
-
-/// The recipes of this version.
-const RECIPES: &[(&str, Run)] =
-    &[("full_finetune_single_device", full_finetune_single_device::run), ("generate", generate::run)];
-
-/// The names of all recipes, in the order to show them.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    RECIPES.iter().map(|(name, _)| *name)
+/// A recipe of this version.
+struct Built {
+    name: &'static str,
+    run: fn(&Merged, &OpenBackend<'_>) -> Result<()>,
+    check: fn(&Merged, &mut Problems),
 }
 
-/// Runs the recipe `name`.
-pub fn run(name: &str, config: &Merged, open_backend: &OpenBackend<'_>) -> Result<()> {
-    let (_, recipe) = RECIPES.iter().find(|(known, _)| *known == name).ok_or_else(|| Error::UnknownRecipe {
-        name: name.to_owned(),
-        available: names().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "),
-    })?;
-    recipe(config, open_backend)
+const BUILT: &[Built] = &[
+    Built {
+        name: full_finetune_single_device::NAME,
+        run: full_finetune_single_device::run,
+        check: |config, problems| {
+            full_finetune_single_device::check(config, problems);
+        },
+    },
+    Built {
+        name: generate::NAME,
+        run: generate::run,
+        check: |config, problems| {
+            generate::check(config, problems);
+        },
+    },
+];
+
+fn built(name: &str) -> Option<&'static Built> {
+    BUILT.iter().find(|built| built.name == name)
+}
+
+/// Runs a recipe; one that is not available in this version is refused with everything else that its config has wrong.
+pub fn run(recipe: &Recipe, config: &Merged, open_backend: &OpenBackend<'_>) -> Result<()> {
+    match built(recipe.name) {
+        Some(built) => (built.run)(config, open_backend),
+        None => match check(recipe, config).finish() {
+            Err(error) => Err(error.into()),
+            Ok(_) => unreachable!("a recipe that is not available is a problem"),
+        },
+    }
 }

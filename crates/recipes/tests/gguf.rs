@@ -117,7 +117,8 @@ optimizer: {{_component_: torch.optim.AdamW, lr: {lr}}}
         dir.join("rows.json").display(),
     );
     let config = config::Merged::from_text("run.yaml", yaml).expect("valid YAML");
-    recipes::run("full_finetune_single_device", &config, &|_| Ok(backend(2))).expect("runs");
+    recipes::run(recipes::registry::find("full_finetune_single_device").expect("built"), &config, &|_| Ok(backend(2)))
+        .expect("runs");
     out.join("epoch_0")
 }
 

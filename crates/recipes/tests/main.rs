@@ -1,6 +1,7 @@
 //! Whole models and whole runs.
 
 mod batches;
+mod configs;
 mod determinism;
 mod gguf;
 #[path = "../../checkpoint/tests/gguf_builder.rs"]

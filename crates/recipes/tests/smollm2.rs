@@ -98,7 +98,8 @@ metric_logger:
         rows.display(),
     );
     let config = config::Merged::from_text("run.yaml", yaml).expect("valid YAML");
-    recipes::run("full_finetune_single_device", &config, &|_| Ok(backend(2))).expect("runs");
+    recipes::run(recipes::registry::find("full_finetune_single_device").expect("built"), &config, &|_| Ok(backend(2)))
+        .expect("runs");
 }
 
 #[test]

@@ -97,7 +97,10 @@ optimizer: {{_component_: torch.optim.AdamW, lr: 1e-2}}
             at("rows.json").display(),
         );
         let config = config::Merged::from_text("run.yaml", yaml).expect("valid YAML");
-        recipes::run("full_finetune_single_device", &config, &|_| Ok(backend(2))).expect("runs");
+        recipes::run(recipes::registry::find("full_finetune_single_device").expect("built"), &config, &|_| {
+            Ok(backend(2))
+        })
+        .expect("runs");
 
         let saved = out.join("epoch_0");
         let answer = ask(&python, &saved, &PROMPT, "ab z");

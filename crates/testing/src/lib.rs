@@ -4,6 +4,7 @@
 //! - [`grad_check`]: backward functions against central differences of their forward functions.
 //! - [`mod@compare`]: closeness of arrays, with messages that say where and by how much.
 //! - [`random`]: seeded inputs.
+//! - [`hub_server`]: a hub on loopback that also misbehaves.
 //! - [`conformance`]: where the conformance pack is, and which of its cases are not built yet.
 //!
 //! ```text
@@ -14,6 +15,7 @@
 pub mod compare;
 pub mod conformance;
 pub mod grad_check;
+pub mod hub_server;
 pub mod op_table;
 pub mod random;
 

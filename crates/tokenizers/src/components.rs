@@ -159,7 +159,7 @@ pub const TOKENIZERS: Names<TokenizerKind> = Names {
         (&["torchtune.models.llama2.llama2_tokenizer"], TokenizerKind::Llama2),
         (&["torchtune.models.llama3.llama3_tokenizer"], TokenizerKind::Llama3),
         (&["torchtune.models.mistral.mistral_tokenizer"], TokenizerKind::Mistral),
-        (&["torchtune.models.gemma.gemma_tokenizer"], TokenizerKind::Gemma),
+        (&["torchtune.models.gemma.gemma_tokenizer", "torchtune.models.gemma2.gemma_tokenizer"], TokenizerKind::Gemma),
         (&["torchtune.models.qwen2.qwen2_tokenizer"], TokenizerKind::Qwen2),
         (&["torchtune.models.qwen2_5.qwen2_5_tokenizer"], TokenizerKind::Qwen2_5),
         (&["torchtune.models.qwen3.qwen3_tokenizer"], TokenizerKind::Qwen3),
@@ -171,6 +171,11 @@ pub const TOKENIZERS: Names<TokenizerKind> = Names {
         "torchtune.models.llama4.llama4_transform",
         "torchtune.models.clip.clip_tokenizer",
         "torchtune.models.t5.t5_tokenizer",
+        "torchtune.modules.transforms.tokenizers.GPT2BaseTokenizer",
+        "torchtune.modules.transforms.tokenizers.HuggingFaceBaseTokenizer",
+        "torchtune.modules.transforms.tokenizers.HuggingFaceModelTokenizer",
+        "torchtune.modules.transforms.tokenizers.SentencePieceBaseTokenizer",
+        "torchtune.modules.transforms.tokenizers.TikTokenBaseTokenizer",
     ],
 };
 

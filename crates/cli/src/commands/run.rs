@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use config::Merged;
+use clap::CommandFactory;
 use cpu::{CpuBackend, CpuConfig};
-use recipes::{Backend, Error, Result};
+use recipes::Backend;
+use recipes::registry::{self, Recipe};
 
-use crate::args::RunArgs;
+use crate::args::{Args, RunArgs};
+use crate::exit::{Failure, Result};
+use crate::launch;
 
 /// More threads than any machine this runs on has cores.
 const MAX_THREADS: usize = 1024;
@@ -15,36 +18,154 @@ const MAX_THREADS: usize = 1024;
 const THREADS_VARIABLE: &str = "FERROTUNE_NUM_THREADS";
 
 /// Runs the recipe.
-pub(crate) fn run(args: &RunArgs) -> Result<()> {
-    let (config, overrides) = args.config_and_overrides();
-    let config = Merged::read(&config, &overrides)?;
-    recipes::run(&args.recipe, &config, &open_backend)
+pub(crate) fn run(args: &RunArgs) -> Result {
+    let Some(words) = parse(&args.words)? else {
+        let mut command = Args::command();
+        let help = command.find_subcommand_mut("run").map(|run| run.render_help().to_string());
+        return super::print(&help.unwrap_or_default());
+    };
+    let recipe = find_recipe(words.recipe)?;
+    let launch = args.launch.launch(recipe)?;
+    let Some(config) = words.config else {
+        return Err(Failure::usage(format!(
+            "no config given for recipe `{}`, expected `--config <CONFIG>`",
+            recipe.name
+        ))
+        .hint(super::first_configs(recipe)));
+    };
+    let (written, _) = super::open_config(config, Some(recipe))?;
+    let config = written.with_overrides(&words.overrides)?.resolve()?;
+    for notice in &launch.notices {
+        recipes::notice(&format!("notice: {notice}"));
+    }
+    Ok(recipes::run(recipe, &config, &open_backend)?)
+}
+
+/// What stands behind the launch options.
+#[derive(Debug, Clone, PartialEq)]
+struct Words<'a> {
+    recipe: &'a str,
+    config: Option<&'a str>,
+    overrides: Vec<&'a str>,
+}
+
+/// Takes the words apart; `None` where they ask for help. `--config` may stand anywhere.
+fn parse(words: &[String]) -> Result<Option<Words<'_>>> {
+    let (mut recipe, mut config, mut overrides) = (None, None, Vec::new());
+    let mut rest = words.iter().map(String::as_str);
+    while let Some(word) = rest.next() {
+        match (word, word.strip_prefix("--config=")) {
+            ("-h" | "--help", _) => return Ok(None),
+            (_, Some(name)) => config = Some(name),
+            ("--config", _) => match rest.next() {
+                Some(name) => config = Some(name),
+                None => return Err(Failure::usage("no config behind `--config`, expected `--config <CONFIG>`")),
+            },
+            (flag, _) if flag.starts_with("--") && launch::is_launch_option(flag) => {
+                return Err(Failure::usage(format!("unexpected launch option `{flag}` behind the recipe's name"))
+                    .hint(format!("write it in front: `tune run {flag} ... {}`", recipe.unwrap_or("<RECIPE>"))));
+            }
+            (flag, _) if recipe.is_none() && flag.starts_with('-') => {
+                return Err(Failure::usage(format!("unknown option `{flag}` before the recipe's name"))
+                    .hint("`tune run --help` lists the options"));
+            }
+            (name, _) if recipe.is_none() => recipe = Some(name),
+            (change, _) => overrides.push(change),
+        }
+    }
+    match recipe {
+        Some(recipe) => Ok(Some(Words { recipe, config, overrides })),
+        None => Err(Failure::usage("no recipe given, expected `tune run <RECIPE> --config <CONFIG>`")
+            .hint("`tune ls` lists the recipes")),
+    }
+}
+
+/// The recipe of that name; says why a Python file cannot be one.
+pub(crate) fn find_recipe(name: &str) -> Result<&'static Recipe> {
+    if let Some(recipe) = registry::find(name) {
+        return Ok(recipe);
+    }
+    let available: Vec<String> =
+        registry::all().iter().filter(|r| r.is_available).map(|r| format!("`{}`", r.name)).collect();
+    let stem = name.strip_suffix(".py").unwrap_or(name);
+    let base = stem.rsplit(['/', '\\']).next().unwrap_or(stem);
+    let is_python = stem != name || std::path::Path::new(name).exists();
+    let meant = config::nearest(stem, registry::all().iter().map(|r| r.name))
+        .or_else(|| registry::find(base).filter(|_| is_python).map(|r| r.name));
+    let failure = if is_python {
+        Failure::usage(format!(
+            "recipe `{name}` is a file\n  recipes are part of this program, it runs no Python; available: {}",
+            available.join(", ")
+        ))
+    } else {
+        Failure::usage(format!("unknown recipe `{name}`\n  available: {}", available.join(", ")))
+    };
+    Err(match meant {
+        Some(meant) if is_python => failure.hint(format!("`{meant}` is built in")),
+        Some(meant) => failure.hint(format!("did you mean `{meant}`?")),
+        None => failure.hint("`tune ls` lists the recipes"),
+    })
 }
 
 /// The backend for a `device` key.
-fn open_backend(device: &str) -> Result<Arc<dyn Backend>> {
+fn open_backend(device: &str) -> recipes::Result<Arc<dyn Backend>> {
     match device {
         "auto" | "cpu" => {
             let config = CpuConfig { threads: threads()?, ..CpuConfig::default() };
-            let backend = CpuBackend::new(config).map_err(|e| Error::Backend { reason: e.to_string() })?;
+            let backend = CpuBackend::new(config).map_err(|e| recipes::Error::Backend { reason: e.to_string() })?;
             Ok(Arc::new(backend))
         }
-        other => {
-            Err(Error::NoDevice { device: other.to_owned(), available: "`auto` or `cpu` in this version".to_owned() })
-        }
+        other => Err(recipes::Error::NoDevice {
+            device: other.to_owned(),
+            available: "`auto` or `cpu` in this version".to_owned(),
+        }),
     }
 }
 
 /// Threads to compute with, from the environment; `None` = all cores.
-fn threads() -> Result<Option<usize>> {
+pub(crate) fn threads() -> recipes::Result<Option<usize>> {
     let Some(text) = std::env::var_os(THREADS_VARIABLE) else { return Ok(None) };
     let text = text.to_string_lossy();
     match text.parse() {
         Ok(threads) if (1..=MAX_THREADS).contains(&threads) => Ok(Some(threads)),
-        _ => Err(Error::Environment {
+        _ => Err(recipes::Error::Environment {
             variable: THREADS_VARIABLE,
             expected: "a number of threads from 1 to 1024",
             found: text.into_owned(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_config_may_stand_anywhere() {
+        let expected = Words { recipe: "generate", config: Some("c.yaml"), overrides: vec!["a=1", "~b"] };
+        for text in [
+            "generate --config c.yaml a=1 ~b",
+            "generate a=1 --config=c.yaml ~b",
+            "generate a=1 ~b --config c.yaml",
+            "--config c.yaml generate a=1 ~b",
+        ] {
+            assert_eq!(parse(&words(text)).expect("well formed"), Some(expected.clone()), "{text}");
+        }
+    }
+
+    #[test]
+    fn help_is_given_behind_a_recipe_too() {
+        assert_eq!(parse(&words("generate --help")).expect("well formed"), None);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        for text in ["generate --config", "--nope generate", "generate --nproc_per_node 2 --config c.yaml"] {
+            assert!(parse(&words(text)).is_err(), "{text}");
+        }
     }
 }

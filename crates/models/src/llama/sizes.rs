@@ -114,37 +114,28 @@ const fn tied(sizes: [usize; 7], rope_theta: f64, rope_factor: f64) -> Builder {
     Builder { sizes, rope_theta, rope_factor, tied: true }
 }
 
-macro_rules! spellings {
-    ($family:literal, $file:literal, $name:literal) => {
-        &[
-            concat!("torchtune.models.", $family, ".", $name),
-            concat!("torchtune.models.", $family, ".", $file, ".", $name),
-        ]
-    };
-}
-
 /// All builders of the family. Columns of sizes: vocabulary, layers, heads, key/value heads, hidden size, feed-forward size, longest
 /// row; rotary base; stretching factor.
 #[rustfmt::skip]
 pub const BUILDERS: &[(&[&str], Builder)] = &[
     (&["ferrotune.models.auto"], Builder::NONE),
-    (spellings!("llama2", "_component_builders", "llama2"), keys(1e4, 0.0)),
-    (spellings!("llama3", "_component_builders", "llama3"), keys(5e5, 0.0)),
-    (spellings!("llama3_1", "_component_builders", "llama3_1"), keys(5e5, 8.0)),
-    (spellings!("llama3_2", "_component_builders", "llama3_2"), keys(5e5, 32.0)),
-    (spellings!("smol", "_component_builders", "smollm2"), keys(1e5, 32.0)),
-    (spellings!("llama2", "_model_builders", "llama2_7b"), sized([32_000, 32, 32, 32, 4096, 11_008, 4096], 1e4, 0.0)),
-    (spellings!("llama2", "_model_builders", "llama2_13b"), sized([32_000, 40, 40, 40, 5120, 13_824, 4096], 1e4, 0.0)),
-    (spellings!("llama2", "_model_builders", "llama2_70b"), sized([32_000, 80, 64, 8, 8192, 28_672, 4096], 1e4, 0.0)),
-    (spellings!("llama3", "_model_builders", "llama3_8b"), sized([128_256, 32, 32, 8, 4096, 14_336, 8192], 5e5, 0.0)),
-    (spellings!("llama3", "_model_builders", "llama3_70b"), sized([128_256, 80, 64, 8, 8192, 28_672, 8192], 5e5, 0.0)),
-    (spellings!("llama3_1", "_model_builders", "llama3_1_8b"), sized([128_256, 32, 32, 8, 4096, 14_336, 131_072], 5e5, 8.0)),
-    (spellings!("llama3_1", "_model_builders", "llama3_1_70b"), sized([128_256, 80, 64, 8, 8192, 28_672, 131_072], 5e5, 8.0)),
-    (spellings!("llama3_1", "_model_builders", "llama3_1_405b"), sized([128_256, 126, 128, 8, 16_384, 53_248, 131_072], 5e5, 8.0)),
-    (spellings!("llama3_3", "_model_builders", "llama3_3_70b"), sized([128_256, 80, 64, 8, 8192, 28_672, 131_072], 5e5, 8.0)),
-    (spellings!("llama3_2", "_model_builders", "llama3_2_1b"), tied([128_256, 16, 32, 8, 2048, 8192, 131_072], 5e5, 32.0)),
-    (spellings!("llama3_2", "_model_builders", "llama3_2_3b"), tied([128_256, 28, 24, 8, 3072, 8192, 131_072], 5e5, 32.0)),
-    (spellings!("smol", "_model_builders", "smollm2_135m"), tied([49_152, 30, 9, 3, 576, 1536, 8192], 1e5, 32.0)),
-    (spellings!("smol", "_model_builders", "smollm2_360m"), tied([49_152, 32, 15, 5, 960, 2560, 8192], 1e5, 32.0)),
-    (spellings!("smol", "_model_builders", "smollm2_1_7b"), tied([49_152, 24, 32, 32, 2048, 8192, 8192], 1.3e5, 32.0)),
+    (&["torchtune.models.llama2.llama2"], keys(1e4, 0.0)),
+    (&["torchtune.models.llama3.llama3"], keys(5e5, 0.0)),
+    (&["torchtune.models.llama3_1.llama3_1"], keys(5e5, 8.0)),
+    (&["torchtune.models.llama3_2.llama3_2"], keys(5e5, 32.0)),
+    (&["torchtune.models.smol.smollm2"], keys(1e5, 32.0)),
+    (&["torchtune.models.llama2.llama2_7b"], sized([32_000, 32, 32, 32, 4096, 11_008, 4096], 1e4, 0.0)),
+    (&["torchtune.models.llama2.llama2_13b"], sized([32_000, 40, 40, 40, 5120, 13_824, 4096], 1e4, 0.0)),
+    (&["torchtune.models.llama2.llama2_70b"], sized([32_000, 80, 64, 8, 8192, 28_672, 4096], 1e4, 0.0)),
+    (&["torchtune.models.llama3.llama3_8b"], sized([128_256, 32, 32, 8, 4096, 14_336, 8192], 5e5, 0.0)),
+    (&["torchtune.models.llama3.llama3_70b"], sized([128_256, 80, 64, 8, 8192, 28_672, 8192], 5e5, 0.0)),
+    (&["torchtune.models.llama3_1.llama3_1_8b"], sized([128_256, 32, 32, 8, 4096, 14_336, 131_072], 5e5, 8.0)),
+    (&["torchtune.models.llama3_1.llama3_1_70b"], sized([128_256, 80, 64, 8, 8192, 28_672, 131_072], 5e5, 8.0)),
+    (&["torchtune.models.llama3_1.llama3_1_405b"], sized([128_256, 126, 128, 8, 16_384, 53_248, 131_072], 5e5, 8.0)),
+    (&["torchtune.models.llama3_3.llama3_3_70b"], sized([128_256, 80, 64, 8, 8192, 28_672, 131_072], 5e5, 8.0)),
+    (&["torchtune.models.llama3_2.llama3_2_1b"], tied([128_256, 16, 32, 8, 2048, 8192, 131_072], 5e5, 32.0)),
+    (&["torchtune.models.llama3_2.llama3_2_3b"], tied([128_256, 28, 24, 8, 3072, 8192, 131_072], 5e5, 32.0)),
+    (&["torchtune.models.smol.smollm2_135m"], tied([49_152, 30, 9, 3, 576, 1536, 8192], 1e5, 32.0)),
+    (&["torchtune.models.smol.smollm2_360m"], tied([49_152, 32, 15, 5, 960, 2560, 8192], 1e5, 32.0)),
+    (&["torchtune.models.smol.smollm2_1_7b"], tied([49_152, 24, 32, 32, 2048, 8192, 8192], 1.3e5, 32.0)),
 ];
