@@ -14,8 +14,9 @@ use clap::{CommandFactory, Parser};
 
 fn main() -> ExitCode {
     let args = args::Args::parse();
+    commands::download::show_progress();
     let outcome = match &args.command {
-        Some(args::Command::Download(download)) => commands::download::run(download).map_err(Into::into),
+        Some(args::Command::Download(download)) => commands::download::run(download),
         Some(args::Command::Ls) => commands::ls::run(),
         Some(args::Command::Cp(cp)) => commands::cp::run(cp),
         Some(args::Command::Run(run)) => commands::run::run(run),

@@ -175,7 +175,9 @@ fn environments_that_mean_nothing() {
 #[test]
 fn hubs_that_cannot_be_had() {
     let place = Place::new();
-    place.show("no_such_host", &TINY, &[("HF_ENDPOINT", "http://hub.invalid")]);
+    // No name has a part of 64 letters, so this one is looked up nowhere.
+    let nameless = format!("http://{}.invalid", "x".repeat(64));
+    place.show("no_such_host", &TINY, &[("HF_ENDPOINT", &nameless)]);
     let gone = HubServer::start().endpoint();
     // The address stands in the description, so it is not given there.
     let output = place.download(&TINY).env("HF_ENDPOINT", &gone).output().expect("the program starts");

@@ -79,7 +79,7 @@ pub(crate) fn choose(
 /// A folder as the beginning of paths: empty, or with a slash at its end.
 fn folder(data_dir: Option<&str>) -> String {
     let parts = data_dir.unwrap_or_default().split('/').filter(|part| !matches!(*part, "" | "."));
-    parts.map(|part| format!("{part}/")).collect()
+    parts.fold(String::new(), |path, part| path + part + "/")
 }
 
 /// The config of that name, or the one that counts without a name.
@@ -143,18 +143,14 @@ fn by_name(tree: &Tree<'_>, base: &str, format: Option<Format>) -> Result<Splits
         let others = tree.paths().iter().filter(below).cloned().collect();
         return Err(Error::NoDataFilesIn { place: tree.name(), others, is_repo: tree.is_repo() });
     }
-    let sharded = |path: &str| shard_split(path).map(str::to_owned);
-    let by_word = |path: &str| word_split(path).map(str::to_owned);
-    let all = |_: &str| Some("train".to_owned());
-    let rules: [&dyn Fn(&str) -> Option<String>; 3] = [&sharded, &by_word, &all];
-    for rule in rules {
+    for rule in [shard_split, word_split, |_| Some("train")] {
         let mut splits: Vec<(String, Vec<(String, Format)>)> = Vec::new();
         for &(path, format) in &files {
             let Some(split) = rule(&path[base.len()..]) else { continue };
             let file = (path.clone(), format);
-            match splits.iter_mut().find(|(name, _)| *name == split) {
+            match splits.iter_mut().find(|(name, _)| name == split) {
                 Some((_, files)) => files.push(file),
-                None => splits.push((split, vec![file])),
+                None => splits.push((split.to_owned(), vec![file])),
             }
         }
         if !splits.is_empty() {
@@ -194,7 +190,7 @@ fn shard_split(path: &str) -> Option<&str> {
 }
 
 /// The split that a word of a file's name, or of the nearest folder's, puts it into.
-fn word_split(path: &str) -> Option<&'static str> {
+fn word_split(path: &str) -> Option<&str> {
     path.rsplit('/').find_map(|part| {
         let words: Vec<&str> = part.split(|c: char| !c.is_ascii_alphabetic()).collect();
         SPLIT_WORDS.iter().find(|(_, keywords)| words.iter().any(|word| keywords.contains(word))).map(|(name, _)| *name)

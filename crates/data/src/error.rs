@@ -346,6 +346,10 @@ fn some_of(names: &[String]) -> String {
     }
 }
 
+fn is_script(path: &str) -> bool {
+    std::path::Path::new(path).extension().is_some_and(|extension| extension == "py")
+}
+
 fn one_of(names: &[String]) -> String {
     if names.is_empty() {
         "no `name`: it has no configs".to_owned()
@@ -367,7 +371,7 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Hub(error) => return error.hint(),
-            Self::NoDataFilesIn { others, is_repo: true, .. } if others.iter().any(|path| path.ends_with(".py")) => {
+            Self::NoDataFilesIn { others, is_repo: true, .. } if others.iter().any(|path| is_script(path)) => {
                 "try `revision: refs/convert/parquet`, where a hub keeps its own conversion of datasets that come as a script"
             }
             Self::NoDataFilesIn { others, .. } if !others.is_empty() => {

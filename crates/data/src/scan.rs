@@ -48,9 +48,8 @@ impl Quotes {
     /// Where the byte after `byte` stands. Outside of quotes a separator and a line feed begin a cell.
     pub fn after(self, byte: u8, separator: u8) -> Self {
         match (self, byte) {
-            (Self::CellBegins | Self::Closing, b'"') => Self::Open,
             (Self::Open, b'"') => Self::Closing,
-            (Self::Open, _) => Self::Open,
+            (Self::Open, _) | (Self::CellBegins | Self::Closing, b'"') => Self::Open,
             (_, b'\n') => Self::CellBegins,
             (_, byte) if byte == separator => Self::CellBegins,
             _ => Self::Outside,

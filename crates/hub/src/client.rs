@@ -47,7 +47,8 @@ impl Hub {
             config = config.proxy(None);
         }
         if let Some(path) = &settings.certificates {
-            let pem = std::fs::read(path).map_err(|cause| Error::Read { path: path.clone(), cause })?;
+            let what = "the certificates to trust";
+            let pem = std::fs::read(path).map_err(|cause| Error::Setting { path: path.clone(), what, cause })?;
             let certificates: Vec<Certificate<'static>> = parse_pem(&pem)
                 .filter_map(|item| match item {
                     Ok(PemItem::Certificate(certificate)) => Some(certificate),
@@ -102,7 +103,7 @@ impl Hub {
                 }
             }
         }
-        Err(Trouble::last(Error::Redirects { url: url.to_owned(), limit: MAX_REDIRECTS }))
+        Err(Trouble::last(Error::Redirects { url: shown(url).to_owned(), limit: MAX_REDIRECTS }))
     }
 
     /// What a request without an answer means.
@@ -130,7 +131,11 @@ impl Hub {
                 Trouble::passing(Error::TimedOut { url: shown(url).to_owned(), secs })
             }
             cause => {
-                let reason = cause.to_string();
+                let reason = match cause {
+                    ureq::Error::Io(cause) if is_about_hanging_up(cause.kind()) => "the other side hung up".to_owned(),
+                    ureq::Error::Io(cause) => cause.to_string(),
+                    cause => cause.to_string(),
+                };
                 Trouble::passing(Error::Dropped { url: shown(url).to_owned(), reason })
             }
         }
@@ -165,6 +170,17 @@ fn is_about_connecting(kind: io::ErrorKind) -> bool {
             | io::ErrorKind::NetworkUnreachable
             | io::ErrorKind::NetworkDown
             | io::ErrorKind::AddrNotAvailable
+    )
+}
+
+/// Whether an error stems from a connection that the other side has ended.
+fn is_about_hanging_up(kind: io::ErrorKind) -> bool {
+    matches!(
+        kind,
+        io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
     )
 }
 

@@ -99,7 +99,9 @@ impl Hasher {
 pub(crate) fn is_complete(path: &Path, size: Option<u64>, digest: Option<&Digest>) -> io::Result<bool> {
     let mut file = match File::open(path) {
         Ok(file) => file,
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(cause) if matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(false);
+        }
         Err(cause) => return Err(cause),
     };
     let metadata = file.metadata()?;

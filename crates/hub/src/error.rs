@@ -61,6 +61,17 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// A file that an environment variable names, or the saved token, cannot be read.
+    #[error("cannot read `{}`, {what}", path.display())]
+    Setting {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
     /// The hub does not know the token.
     #[error("{endpoint} does not accept the token from {source_of_token}")]
     TokenRefused {
@@ -335,6 +346,7 @@ impl Error {
             | Self::BadDuration { .. }
             | Self::BadToken { .. }
             | Self::BadCertificates { .. }
+            | Self::Setting { .. }
             | Self::TokenRefused { .. }
             | Self::RepoNotFound { .. }
             | Self::RevisionNotFound { .. }
@@ -351,6 +363,12 @@ impl Error {
         let hint = match self {
             Self::BadToken { source_of_token } | Self::TokenRefused { source_of_token, .. } => {
                 format!("replace the token in {source_of_token}, or remove it for public repositories")
+            }
+            Self::BadCertificates { .. } => {
+                "set `SSL_CERT_FILE` or `REQUESTS_CA_BUNDLE` to a file of certificates, or unset both".to_owned()
+            }
+            Self::FileNotFound { .. } => {
+                "run the same command again: the repository may just have been changed".to_owned()
             }
             Self::RepoNotFound { has_token: true, .. } => {
                 "check the spelling, and that the token's account can see the repository".to_owned()
@@ -371,7 +389,8 @@ impl Error {
             ),
             Self::RateLimited { .. } => "wait, or send a token: the limits are higher with one".to_owned(),
             Self::Unreachable { .. } => {
-                "check the network, and `HF_ENDPOINT` and `HTTPS_PROXY` if this machine needs them".to_owned()
+                "check the network, and `HF_ENDPOINT`, `HTTPS_PROXY` and `SSL_CERT_FILE` if this machine needs them"
+                    .to_owned()
             }
             Self::TimedOut { .. } | Self::Dropped { .. } | Self::Server { .. } => {
                 "run the same command again: what has arrived is kept".to_owned()

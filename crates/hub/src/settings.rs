@@ -175,7 +175,7 @@ fn token_of_file(path: &Path) -> Result<Option<Token>> {
     match std::fs::read_to_string(path) {
         Ok(text) => Token::new(&text, TokenSource::File(path.to_owned())),
         Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(cause) => Err(Error::Read { path: path.to_owned(), cause }),
+        Err(cause) => Err(Error::Setting { path: path.to_owned(), what: "the saved token", cause }),
     }
 }
 

@@ -44,7 +44,11 @@ fn a_connection_that_always_drops_leaves_a_partial_file() {
     place.server.fault("weights", 1, Fault::DropAfter(1000));
     place.server.fault("weights", usize::MAX, Fault::DropAfter(0));
     let (message, hint, code) = error(&place);
-    assert!(message.starts_with("the connection to HUB/owner/tiny/resolve/COMMIT/weights broke off: "), "{message}");
+    assert!(
+        message
+            .starts_with("the connection to HUB/owner/tiny/resolve/COMMIT/weights broke off: the other side hung up"),
+        "{message}"
+    );
     assert_eq!((hint.as_str(), code), (AGAIN, 1));
     assert!(!place.has("weights"));
     assert_eq!(place.read("weights.part"), bytes(LEN)[..1000]);
@@ -170,7 +174,8 @@ fn no_hub_at_all() {
         assert_eq!(error.exit_code(), 1);
     };
     unreachable(gone, "connection refused");
-    unreachable("http://hub.invalid".to_owned(), "no such host, or no network");
+    // No name has a part of 64 letters, so this one is looked up nowhere.
+    unreachable(format!("http://{}.invalid", "x".repeat(64)), "no such host, or no network");
     assert!(place.notices().is_empty(), "it is not waited for");
 }
 
@@ -209,7 +214,7 @@ fn names_that_lead_out_of_the_folder_are_refused() {
 fn redirects_end() {
     let place = place();
     place.server.fault("/revision/", usize::MAX, Fault::Redirect("/api/models/owner/tiny/revision/main".to_owned()));
-    assert_eq!(error(&place).0, "HUB/api/models/owner/tiny/revision/main?blobs=true redirects more than 10 times");
+    assert_eq!(error(&place).0, "HUB/api/models/owner/tiny/revision/main redirects more than 10 times");
     let elsewhere = self::place();
     elsewhere.server.fault("/revision/", 1, Fault::Redirect("ftp://host/x?secret".to_owned()));
     let (message, ..) = error(&elsewhere);
