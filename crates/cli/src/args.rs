@@ -33,7 +33,7 @@ pub(crate) enum Command {
     /// Copy a built-in config to a file
     Cp(CpArgs),
     /// Run a recipe with a config
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Check a config without running it
     Validate(ValidateArgs),
     /// Print a config
@@ -146,9 +146,10 @@ pub(crate) struct RunArgs {
 fn run_help() -> String {
     let available = recipes::registry::all().iter().filter(|recipe| recipe.is_available);
     let width = available.clone().map(|recipe| recipe.name.len()).max().unwrap_or(0);
-    let lines: String = available.map(|recipe| format!("  {:width$}   {}\n", recipe.name, recipe.summary)).collect();
+    let lines: Vec<String> = available.map(|recipe| format!("  {:width$}   {}", recipe.name, recipe.summary)).collect();
+    let lines = lines.join("\n");
     format!(
-        "Recipes:\n{lines}\n`tune ls` lists all recipes with their configs.\n\n\
+        "Recipes:\n{lines}\n\n`tune ls` lists all recipes with their configs.\n\n\
          Examples:\n  \
          tune run full_finetune_single_device --config llama3_2/1B_full_single_device\n  \
          tune run full_finetune_single_device --config my_run.yaml optimizer.lr=1e-5 clip_grad_norm=None\n  \

@@ -242,7 +242,7 @@ fn ranks(text: &str) -> Result<usize, Failure> {
 mod tests {
     use super::*;
 
-    fn launch(recipe: &str, args: LaunchArgs) -> Result<Launch, String> {
+    fn launch(recipe: &str, args: &LaunchArgs) -> Result<Launch, String> {
         let recipe = recipes::registry::find(recipe).expect("registered");
         args.launch(recipe).map_err(|failure| failure.to_string())
     }
@@ -250,14 +250,14 @@ mod tests {
     #[test]
     fn one_rank_suits_every_recipe() {
         let args = LaunchArgs { nproc_per_node: Some("1".into()), nnodes: Some("1:1".into()), ..LaunchArgs::default() };
-        assert_eq!(launch("full_finetune_single_device", args), Ok(Launch { num_ranks: 1, notices: vec![] }));
+        assert_eq!(launch("full_finetune_single_device", &args), Ok(Launch { num_ranks: 1, notices: vec![] }));
     }
 
     #[test]
     fn several_ranks_need_a_distributed_recipe() {
         let args = || LaunchArgs { nproc_per_node: Some("2".into()), ..LaunchArgs::default() };
-        assert_eq!(launch("full_finetune_distributed", args()).expect("distributed").num_ranks, 2);
-        let error = launch("full_finetune_single_device", args()).expect_err("one device");
+        assert_eq!(launch("full_finetune_distributed", &args()).expect("distributed").num_ranks, 2);
+        let error = launch("full_finetune_single_device", &args()).expect_err("one device");
         assert!(error.contains("`full_finetune_single_device` runs on one device"), "{error}");
     }
 
@@ -269,7 +269,7 @@ mod tests {
             tee: Some("3".into()),
             ..LaunchArgs::default()
         };
-        let notices = launch("generate", args).expect("accepted").notices;
+        let notices = launch("generate", &args).expect("accepted").notices;
         assert_eq!(
             notices,
             [

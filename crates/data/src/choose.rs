@@ -143,7 +143,7 @@ fn by_name(tree: &Tree<'_>, base: &str, format: Option<Format>) -> Result<Splits
         let others = tree.paths().iter().filter(below).cloned().collect();
         return Err(Error::NoDataFilesIn { place: tree.name(), others, is_repo: tree.is_repo() });
     }
-    for rule in [shard_split, word_split, |_| Some("train")] {
+    for rule in [shard_split, word_split] {
         let mut splits: Vec<(String, Vec<(String, Format)>)> = Vec::new();
         for &(path, format) in &files {
             let Some(split) = rule(&path[base.len()..]) else { continue };
@@ -157,7 +157,8 @@ fn by_name(tree: &Tree<'_>, base: &str, format: Option<Format>) -> Result<Splits
             return Ok(of_one_format(splits));
         }
     }
-    unreachable!("the last rule takes every file")
+    let all = files.into_iter().map(|(path, format)| (path.clone(), format)).collect();
+    Ok(of_one_format(vec![("train".to_owned(), all)]))
 }
 
 /// The splits with files of the most frequent format only, in the order train, validation, test, others.

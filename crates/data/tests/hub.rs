@@ -53,19 +53,9 @@ impl Place {
         }
     }
 
-    /// The column `t` of the rows.
-    fn rows(&self, config: &SourceConfig) -> Result<Vec<String>> {
-        let mut found = Vec::new();
-        Rows::open(config)?.for_each(|row| {
-            found.push(row.text("t")?.to_owned());
-            Ok(())
-        })?;
-        Ok(found)
-    }
-
     /// The error, with the hub's address and the cache taken out.
     fn error(&self, config: &SourceConfig) -> (String, String) {
-        let error = self.rows(config).unwrap_err();
+        let error = read(config).unwrap_err();
         (error.to_string().replace(&self.server.endpoint(), "HUB"), error.hint().unwrap_or_default())
     }
 
@@ -77,8 +67,19 @@ impl Place {
     }
 }
 
+/// The column `t` of the rows.
+fn read(config: &SourceConfig) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    Rows::open(config)?.for_each(|row| {
+        found.push(row.text("t")?.to_owned());
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Rows with these values in the column `t`.
 fn rows(values: &[&str]) -> String {
-    values.iter().map(|value| format!("{{\"t\": \"{value}\"}}\n")).collect()
+    values.iter().fold(String::new(), |rows, value| rows + &format!("{{\"t\": \"{value}\"}}\n"))
 }
 
 /// Tokens of the Alpaca dataset of the config's repository.
@@ -137,10 +138,10 @@ fn only_the_split_asked_for_is_fetched() {
         ("data/train-00001-of-00002.jsonl", &rows(&["b"])),
         ("data/test-00000-of-00001.jsonl", &rows(&["c"])),
     ]);
-    assert_eq!(place.rows(&place.config()).unwrap(), ["a", "b"]);
+    assert_eq!(read(&place.config()).unwrap(), ["a", "b"]);
     assert_eq!(place.fetched(), ["data/train-00000-of-00002.jsonl", "data/train-00001-of-00002.jsonl"]);
     let config = |split: &str| SourceConfig { split: split.to_owned(), ..place.config() };
-    assert_eq!(place.rows(&config("test+train[1:]")).unwrap(), ["c", "b"]);
+    assert_eq!(read(&config("test+train[1:]")).unwrap(), ["c", "b"]);
     assert_eq!(place.fetched().len(), 3);
     assert_eq!(place.error(&config("dev")).0, "no split `dev` for `split: dev`\n  expected one of `train`, `test`");
 }
@@ -154,9 +155,9 @@ fn the_card_says_which_files() {
         ("de.csv", "t;u\neins;1\n"),
         ("other.csv", "t\nx\n"),
     ]);
-    assert_eq!(place.rows(&place.config()).unwrap(), ["one"]);
+    assert_eq!(read(&place.config()).unwrap(), ["one"]);
     let config = |name: &str| SourceConfig { name: Some(name.to_owned()), ..place.config() };
-    assert_eq!(place.rows(&config("de")).unwrap(), ["eins"]);
+    assert_eq!(read(&config("de")).unwrap(), ["eins"]);
     assert_eq!(place.fetched(), ["README.md", "en/a.csv", "de.csv"]);
     assert_eq!(
         place.error(&config("fr")).0,
@@ -172,12 +173,12 @@ fn files_and_folders_by_config() {
         ("y.tsv", "t\tu\nc\t1\n"),
     ]);
     let folder = SourceConfig { data_dir: Some("data/rl".to_owned()), ..place.config() };
-    assert_eq!(place.rows(&folder).unwrap(), ["a"]);
+    assert_eq!(read(&folder).unwrap(), ["a"]);
     let files = |files: DataFiles| SourceConfig { data_files: Some(files), ..place.config() };
-    assert_eq!(place.rows(&files(DataFiles::Train(vec!["data/*/*.jsonl".to_owned()]))).unwrap(), ["a", "b"]);
+    assert_eq!(read(&files(DataFiles::Train(vec!["data/*/*.jsonl".to_owned()]))).unwrap(), ["a", "b"]);
     let splits = DataFiles::Splits(vec![("test".to_owned(), vec!["y.tsv".to_owned()])]);
     let config = SourceConfig { split: "test".to_owned(), ..files(splits) };
-    assert_eq!(place.rows(&config).unwrap(), ["c"]);
+    assert_eq!(read(&config).unwrap(), ["c"]);
     assert_eq!(
         place.error(&files(DataFiles::Train(vec!["z.json".to_owned()]))).0,
         "no file in dataset repository `owner/rows` matches `z.json`"
@@ -188,13 +189,13 @@ fn files_and_folders_by_config() {
 fn a_revision_is_another_set_of_files() {
     let place = Place::new(&[("train.jsonl", &rows(&["old"]))]);
     let commit = "d1".repeat(20);
-    assert_eq!(place.rows(&place.config()).unwrap(), ["old"]);
+    assert_eq!(read(&place.config()).unwrap(), ["old"]);
     place.server.add(
         Hosted::dataset("owner/rows").commit(&commit).file("train.jsonl", rows(&["new"]).as_bytes()).revision("v2"),
     );
     let config = |revision: &str| SourceConfig { revision: Some(revision.to_owned()), ..place.config() };
-    assert_eq!(place.rows(&config("v2")).unwrap(), ["new"]);
-    assert_eq!(place.rows(&config(&"c0".repeat(20))).unwrap(), ["old"], "a commit stays what it is");
+    assert_eq!(read(&config("v2")).unwrap(), ["new"]);
+    assert_eq!(read(&config(&"c0".repeat(20))).unwrap(), ["old"], "a commit stays what it is");
     let (message, hint) = place.error(&config("v3"));
     assert_eq!(message, "no revision `v3` in dataset repository `owner/rows`");
     assert_eq!(hint, "leave the revision out to get `main`");
@@ -214,9 +215,9 @@ fn conversions_have_a_folder_for_each_config() {
     };
     // The rows are JSON here: only the folders matter.
     convert(&[("default/train/0000.jsonl", &rows(&["a"])), ("default/test/0000.jsonl", &rows(&["b"]))]);
-    assert_eq!(place.rows(&config(None)).unwrap(), ["a"]);
+    assert_eq!(read(&config(None)).unwrap(), ["a"]);
     convert(&[("one/train/0000.jsonl", &rows(&["c"])), ("two/train/0000.jsonl", &rows(&["d"]))]);
-    assert_eq!(place.rows(&config(Some("two"))).unwrap(), ["d"]);
+    assert_eq!(read(&config(Some("two"))).unwrap(), ["d"]);
     let (message, hint) = place.error(&config(None));
     assert_eq!(
         message,
@@ -256,8 +257,8 @@ fn a_hub_s_refusals_reach_the_user() {
     assert!(hint.starts_with("check the spelling"), "{hint}");
     place.server.fault("train.jsonl", usize::MAX, Fault::Corrupt);
     assert!(place.error(&place.config()).0.starts_with("wrong contents of `train.jsonl`"));
-    assert_eq!(place.rows(&place.config()).unwrap_err().exit_code(), 1);
-    assert_eq!(place.rows(&other).unwrap_err().exit_code(), 2);
+    assert_eq!(read(&place.config()).unwrap_err().exit_code(), 1);
+    assert_eq!(read(&other).unwrap_err().exit_code(), 2);
 }
 
 #[test]

@@ -196,6 +196,7 @@ impl Error {
     /// 1 for a run that failed, 2 for a config or input that could not be run.
     pub fn exit_code(&self) -> u8 {
         match self {
+            Self::Data(error) => error.exit_code(),
             Self::NonFinite { .. }
             | Self::NonFiniteWeights { .. }
             | Self::Diverged { .. }

@@ -57,6 +57,7 @@ struct Cpu {
 }
 
 #[derive(Serialize)]
+#[expect(clippy::struct_field_names, reason = "the unit is part of the JSON keys")]
 struct Memory {
     total_bytes: Option<u64>,
     available_bytes: Option<u64>,

@@ -87,7 +87,7 @@ pub(crate) fn run(args: &DownloadArgs) -> Result {
     let mut paths = hub.download(&listing, &ignore, &folder)?;
     paths.push(write_repo_id(repo.id(), &folder)?);
     recipes::notice(&format!("`{}` is in `{}` (commit {})", repo.id(), folder.display(), listing.commit()));
-    let lines: String = paths.iter().map(|path| format!("{}\n", path.display())).collect();
+    let lines = paths.iter().fold(String::new(), |lines, path| lines + &format!("{}\n", path.display()));
     super::print(&lines)
 }
 
