@@ -53,7 +53,7 @@ use crate::folder::CheckpointFiles;
         /// Folder that holds the model. It is only read.
         pub checkpoint_dir: PathBuf,
         /// Files of weights in that folder: a list of names, or `{filename_format, max_filename}`; `null` = what the folder's index says, else `model.safetensors`, else its only `.gguf` file.
-        pub checkpoint_files: CheckpointFiles = CheckpointFiles::Found,
+        pub checkpoint_files: CheckpointFiles = CheckpointFiles::default(),
         /// Folder for checkpoints, made if need be; must not be `checkpoint_dir` nor inside it.
         pub output_dir: PathBuf,
         /// Kind of model, `LLAMA3_2` for example; `null` = whatever `config.json` says.

@@ -134,15 +134,19 @@ impl LaunchArgs {
         }
         let num_nodes = self.nnodes.as_deref().map_or(Ok(1), |text| nodes(text, "--nnodes"))?;
         if num_nodes > 1 {
-            return Err(refused("--nnodes", "more than one machine is not available yet in this version")
+            let option = format!("--nnodes {}", self.nnodes.as_deref().unwrap_or_default());
+            return Err(refused(&option, "more than one machine is not available yet in this version")
                 .hint("leave it out, or write `--nnodes 1`"));
         }
         if self.node_rank.as_deref().map_or(Ok(0), |text| number(text, "--node-rank"))? > 0 {
-            return Err(refused("--node-rank", "more than one machine is not available yet in this version")
-                .hint("leave it out"));
+            let option = format!("--node-rank {}", self.node_rank.as_deref().unwrap_or_default());
+            return Err(
+                refused(&option, "more than one machine is not available yet in this version").hint("leave it out")
+            );
         }
         if self.max_restarts.as_deref().map_or(Ok(0), |text| number(text, "--max-restarts"))? > 0 {
-            return Err(refused("--max-restarts", "a run that failed is not started again by itself")
+            let option = format!("--max-restarts {}", self.max_restarts.as_deref().unwrap_or_default());
+            return Err(refused(&option, "a run that failed is not started again by itself")
                 .hint("leave it out, and go on with `resume_from_checkpoint=True`"));
         }
         let num_ranks = self.nproc_per_node.as_deref().map_or(Ok(1), ranks)?;
@@ -153,7 +157,8 @@ impl LaunchArgs {
                 None => "write `--nproc-per-node 1`".to_owned(),
             };
             let reason = format!("recipe `{}` runs on one device", recipe.name);
-            return Err(refused(&format!("--nproc-per-node {num_ranks}"), &reason).hint(hint));
+            let option = format!("--nproc-per-node {}", self.nproc_per_node.as_deref().unwrap_or_default());
+            return Err(refused(&option, &reason).hint(hint));
         }
         Ok(Launch { num_ranks, notices: self.notices() })
     }

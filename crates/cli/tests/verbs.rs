@@ -103,6 +103,17 @@ shown! {
     validate_a_missing_file: "validate", "mine.yaml";
     validate_broken_yaml: "validate", "broken.yaml";
 
+    validate_what_hides_nothing: "validate", CONFIG, "optimizer=torch.optim.AdamW", "device=tpu", "epochs=0", "clip_grad_norm=1",
+        "checkpointer.model_type=GEMMA";
+    validate_misspelt_components: "validate", CONFIG, "optimizer=torch.optim.AdamX", "tokenizer=torchtune.models.llama3.llama3_tokenizr",
+        "metric_logger=torchtune.training.metric_logging.DiskLoger";
+    validate_sizes_that_do_not_divide: "validate", CONFIG, "optimizer=torch.optim.AdamW",
+        "model=torchtune.models.llama3_2.llama3_2", "model.vocab_size=0", "model.embed_dim=7", "model.num_heads=3",
+        "model.num_kv_heads=2";
+    validate_packs_without_a_length: "validate", CONFIG, "optimizer=torch.optim.AdamW", "dataset.packed=True";
+    validate_a_list_with_another_length: "validate", "run.yaml", "optimizer.betas[0]=0.9", "optimizer.betas[2]=0.9";
+    validate_what_other_recipes_read: "validate", CONFIG, "optimizer=torch.optim.AdamW", "run_val_every_n_steps=10";
+    run_with_two_configs: "run", "generate", "--config", "run.yaml", "--config", CONFIG;
     run_nothing: "run";
     run_without_a_config: "run", "generate";
     run_without_a_config_behind_the_flag: "run", "generate", "--config";

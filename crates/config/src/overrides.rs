@@ -337,7 +337,7 @@ fn merge(root: &mut Node, path: &mut Vec<String>, patch: Patch) -> Result<(), Er
             }
             match node.value() {
                 Value::List(_) if !by_path => incompatible("a list", "a section"),
-                Value::Map(_) | Value::List(_) => merge_entries(root, path, entries, &token),
+                Value::Map(_) | Value::List(_) => merge_entries(root, path, entries),
                 _ => {
                     node.replace(Patch::Section { entries, by_path, origin }.build());
                     Ok(())
@@ -348,16 +348,12 @@ fn merge(root: &mut Node, path: &mut Vec<String>, patch: Patch) -> Result<(), Er
 }
 
 /// Merges each entry over the key or element of the same name.
-fn merge_entries(
-    root: &mut Node,
-    path: &mut Vec<String>,
-    entries: Vec<(Key, Patch)>,
-    token: &Arc<str>,
-) -> Result<(), Error> {
+fn merge_entries(root: &mut Node, path: &mut Vec<String>, entries: Vec<(Key, Patch)>) -> Result<(), Error> {
     for (key, patch) in entries {
         match node_at_mut(root, path).value_mut() {
             Value::List(items) if index_of(key.as_str(), items.len()).is_none() => {
-                return Err(fault(token, index_fault(path, key.as_str(), items.len(), token)));
+                let token = patch.token();
+                return Err(fault(&token, index_fault(path, key.as_str(), items.len(), &token)));
             }
             Value::Map(map) if map.get(key.as_str()).is_none() => {
                 let mut node = patch.build();

@@ -86,6 +86,12 @@ impl Problem {
         }
     }
 
+    /// A hint that names what was meant, which a list shows beside the problem. (An unknown key's line has it already.)
+    fn suggestion(&self) -> Option<&str> {
+        let is_key = matches!(self.kind, ProblemKind::UnknownKey { .. });
+        self.hint.as_deref().filter(|hint| !is_key && (hint.starts_with("did you mean") || hint.starts_with("write ")))
+    }
+
     /// One line of a list.
     fn line(&self) -> String {
         let what = match &self.kind {
@@ -100,7 +106,8 @@ impl Problem {
         };
         let key = if self.key.is_empty() { "top level" } else { &self.key };
         let note = if self.is_placeless() { String::new() } else { self.origin.note() };
-        format!("  {key}{note}: {what}")
+        let suggestion = self.suggestion().map(|hint| format!(", {hint}")).unwrap_or_default();
+        format!("  {key}{note}: {what}{suggestion}")
     }
 }
 
@@ -121,7 +128,9 @@ impl ProblemList {
         match &self.problems[..] {
             [only] => only.hint.clone(),
             several => {
-                let mut unsaid = several.iter().filter(|p| !matches!(p.kind, ProblemKind::UnknownKey { .. }));
+                let is_said =
+                    |p: &Problem| matches!(p.kind, ProblemKind::UnknownKey { .. }) || p.suggestion().is_some();
+                let mut unsaid = several.iter().filter(|p| !is_said(p));
                 unsaid.find_map(|p| p.hint.clone())
             }
         }

@@ -39,7 +39,13 @@ impl FieldSpec {
         let text = text.strip_suffix(".into()").unwrap_or(text);
         Some(match text {
             "None" => "null".to_owned(),
+            // What a type is without a value.
+            _ if text.ends_with("::default()") => "null".to_owned(),
             "Vec::new()" => "[]".to_owned(),
+            // A choice: `OutputFormat::Txt` is written `txt`.
+            _ if text.contains("::") && !text.contains('(') => {
+                text.rsplit("::").next().unwrap_or(text).to_ascii_lowercase()
+            }
             _ => text.strip_prefix("vec!").unwrap_or(text).to_owned(),
         })
     }

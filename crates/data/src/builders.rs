@@ -9,6 +9,7 @@ use config::{FromNode, Names, Node, Problems};
 
 use crate::plan::{Layout, Plan, PreferencePlan};
 use crate::source::{DataFiles, SourceConfig};
+use crate::split::Split;
 use crate::transform::{PreferenceTransform, Transform, TransformOptions};
 use crate::{Error, Result};
 
@@ -322,7 +323,12 @@ impl FromNode for DatasetConfig {
             problems.refuse(component, format!("`{name}` holds pairs for preference recipes"));
             return None;
         }
-        DATASETS.choose(node, problems)?(node, problems)
+        let config = DATASETS.choose(node, problems)?(node, problems)?;
+        match config.plan() {
+            Ok(plan) => check_rows(node, &plan.rows, problems),
+            Err(error) => refuse(node, "column_map", &error, problems),
+        }
+        Some(config)
     }
 }
 
@@ -332,7 +338,12 @@ impl FromNode for PreferenceDatasetConfig {
     }
 
     fn from_node(node: &Node, problems: &mut Problems) -> Option<Self> {
-        PREFERENCE_DATASETS.choose(node, problems)?(node, problems)
+        let config = PREFERENCE_DATASETS.choose(node, problems)?(node, problems)?;
+        match config.plan() {
+            Ok(plan) => check_rows(node, &plan.rows, problems),
+            Err(error) => refuse(node, "column_map", &error, problems),
+        }
+        Some(config)
     }
 }
 
@@ -371,6 +382,24 @@ impl FromNode for DataFiles {
         let splits: Vec<_> =
             splits.iter().map(|(name, node)| Some((name.as_str().to_owned(), files(node, problems)?))).collect();
         splits.into_iter().collect::<Option<_>>().map(Self::Splits)
+    }
+}
+
+/// What the words of a section that say where rows come from leave wrong, as far as no file needs to be looked at.
+fn check_rows(section: &Node, rows: &SourceConfig, problems: &mut Problems) {
+    if let Err(error) = Split::parse(&rows.split) {
+        refuse(section, "split", &error, problems);
+    }
+    if rows.names_only_a_format() {
+        refuse(section, "source", &Error::NoDataFiles { format: rows.source.clone() }, problems);
+    }
+}
+
+/// Reports an error at the key that it is about.
+fn refuse(section: &Node, key: &str, error: &Error, problems: &mut Problems) {
+    let problem = problems.refuse(section.get(key).unwrap_or(section), error.to_string().replace("\n  ", ": "));
+    if let Some(hint) = error.hint() {
+        problem.hint(hint);
     }
 }
 

@@ -93,6 +93,14 @@ pub struct SourceConfig {
     pub hub: Option<Settings>,
 }
 
+impl SourceConfig {
+    /// True where the source is the name of a format and nothing says which files.
+    pub(crate) fn names_only_a_format(&self) -> bool {
+        let is_format = FORMATS.iter().any(|(name, _)| *name == self.source);
+        is_format && self.data_files.is_none() && self.data_dir.is_none()
+    }
+}
+
 /// Files of one split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitFiles {

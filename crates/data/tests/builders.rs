@@ -207,12 +207,27 @@ fn a_wrong_column_is_named_with_the_ones_there_are() {
 
 #[test]
 fn a_column_map_must_name_what_is_needed() {
-    let files = Files::new(&[]);
-    let section = "{_component_: torchtune.datasets.alpaca_dataset, source: json, data_files: $/x, column_map: {instruction: a, out: b}}";
-    assert_eq!(
-        files.error(section, None).0,
-        "`column_map` has no key `output`\n  expected keys `instruction`, `output`, found `instruction`, `out`"
+    let section = "{_component_: torchtune.datasets.alpaca_dataset, source: json, data_files: x, column_map: {instruction: a, out: b}}";
+    let problem = check::<DatasetList>(section).unwrap_err();
+    assert!(
+        problem.starts_with(
+            "cannot use `dataset.column_map` in `run.yaml`\n  `column_map` has no key `output`: expected keys `instruction`, `output`, found `instruction`, `out`\n"
+        ),
+        "{problem}"
     );
+}
+
+#[test]
+fn words_that_say_where_rows_are_need_no_file_to_be_wrong() {
+    for (keys, expected) in [
+        ("source: json, data_files: x, split: 'train['", "cannot use `dataset.split`"),
+        ("source: json, data_files: x, split: 'train[:200%]'", "cannot use `dataset.split`"),
+        ("source: csv", "cannot use `dataset.source`"),
+    ] {
+        let problem = check::<DatasetList>(&format!("{{_component_: torchtune.datasets.alpaca_dataset, {keys}}}"));
+        let problem = problem.expect_err("wrong");
+        assert!(problem.starts_with(expected), "{problem}");
+    }
 }
 
 #[test]

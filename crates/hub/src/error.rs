@@ -81,7 +81,7 @@ pub enum Error {
         source_of_token: TokenSource,
     },
     /// A repository that is not there, or not for everyone.
-    #[error("{kind} repository `{id}` not found on {endpoint}\n  {}", if *has_token { "it does not exist, or the token has no access to it" } else { "it does not exist, or it is private and no token was given" })]
+    #[error("{kind} repository `{id}` not found on {endpoint}\n  {}", if *has_token { "it does not exist, or the token has no access to it or is not valid any more" } else { "it does not exist, or it is private and no token was given" })]
     RepoNotFound {
         /// What kind was asked for.
         kind: Kind,
@@ -371,7 +371,7 @@ impl Error {
                 "run the same command again: the repository may just have been changed".to_owned()
             }
             Self::RepoNotFound { has_token: true, .. } => {
-                "check the spelling, and that the token's account can see the repository".to_owned()
+                "check the spelling, that the token is valid, and that its account can see the repository".to_owned()
             }
             Self::RepoNotFound { .. } => {
                 "check the spelling; for a private repository set `HF_TOKEN`, or pass `--hf-token` to `tune download`"

@@ -160,7 +160,13 @@ impl Settings {
 
 /// An address that requests can begin with.
 fn checked_endpoint(variable: &'static str, text: &str) -> Result<String> {
-    let bad = || Error::BadEndpoint { variable, found: text.to_owned() };
+    // A password in the address shows up in no message.
+    let without_user = match (text.find("://"), text.rfind('@')) {
+        (Some(scheme), Some(at)) if scheme < at => format!("{}://***{}", &text[..scheme], &text[at..]),
+        (None, Some(at)) => format!("***{}", &text[at..]),
+        _ => text.to_owned(),
+    };
+    let bad = || Error::BadEndpoint { variable, found: without_user.clone() };
     let trimmed = text.trim().trim_end_matches('/');
     let uri: Uri = trimmed.parse().map_err(|_| bad())?;
     let is_http = matches!(uri.scheme_str(), Some("http" | "https"));

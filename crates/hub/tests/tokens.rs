@@ -59,8 +59,11 @@ fn a_missing_repository() {
     assert!(hint.contains("check the spelling") && hint.contains("--hf-token"), "{hint}");
     assert_eq!(code, 2);
     let (message, hint, _) = error(&place, Some(GOOD_TOKEN), "owner/nothing");
-    assert!(message.ends_with("it does not exist, or the token has no access to it"), "{message}");
-    assert_eq!(hint, "check the spelling, and that the token's account can see the repository");
+    assert!(
+        message.ends_with("it does not exist, or the token has no access to it or is not valid any more"),
+        "{message}"
+    );
+    assert_eq!(hint, "check the spelling, that the token is valid, and that its account can see the repository");
 }
 
 #[test]

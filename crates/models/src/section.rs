@@ -46,6 +46,7 @@ impl FromNode for ModelSection {
             problems.refuse(key, "dropout on attention is not available yet in this version");
             return None;
         }
+        refuse_unequal_heads(node, &config, problems);
         let builder_name = node.component_name().unwrap_or("ferrotune.models.auto").to_owned();
         Some(Self { builder_name, builder, config })
     }
@@ -54,6 +55,19 @@ impl FromNode for ModelSection {
 /// Names of builders, by the package that gives them out.
 macro_rules! builders {
     ($($package:literal: $($name:literal)+;)+) => { &[$($(concat!("torchtune.", $package, ".", $name)),+),+] };
+}
+
+/// Heads must divide what is shared among them.
+fn refuse_unequal_heads(section: &Node, config: &LlamaConfig, problems: &mut Problems) {
+    let mut check = |key: &str, part: Option<usize>, of: &str, whole: Option<usize>| {
+        if let (Some(part), Some(whole), Some(node)) = (part, whole, section.get(key))
+            && !whole.is_multiple_of(part)
+        {
+            problems.wrong_value(node, format!("a divisor of `{of}`, which is {whole}"));
+        }
+    };
+    check("num_heads", config.num_heads, "embed_dim", config.embed_dim);
+    check("num_kv_heads", config.num_kv_heads, "num_heads", config.num_heads);
 }
 
 /// Builders of torchtune whose models are not built yet. `lora_` builders add an adapter, `qlora_` ones quantise the weights

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use checkpoint::CheckpointerConfig;
+use checkpoint::{CheckpointerConfig, ExistingRun};
 use config::{FromNode, Merged, Names, Node, Problems};
 use data::Dataset;
 use models::DecoderConfig;
@@ -263,17 +263,68 @@ pub(crate) fn save_config(output_dir: &Path, config: &Merged) -> Result<()> {
 }
 
 /// Refuses devices that this version cannot compute on.
-pub(crate) fn check_device(device: Option<&str>, node: Option<&Node>, problems: &mut Problems) {
-    if let (Some(device), Some(node)) = (device, node)
-        && !["auto", "cpu"].contains(&device)
-    {
+pub(crate) fn check_device(config: &Merged, problems: &mut Problems) {
+    let Some(node) = config.root().at("device") else { return };
+    // What is no text is reported with the other types.
+    if node.as_str().is_some_and(|device| !["auto", "cpu"].contains(&device)) {
         problems.wrong_value(node, "`auto` or `cpu` in this version").hint("`device=auto` takes what is there");
     }
 }
 
+/// Refuses packs without a length.
+pub(crate) fn check_packing(config: &Merged, problems: &mut Problems) {
+    let Some(dataset) = config.root().at("dataset") else { return };
+    if config.root().at("tokenizer.max_seq_len").is_some_and(|length| !length.is_null()) {
+        return;
+    }
+    let sections = dataset.as_list().unwrap_or(std::slice::from_ref(dataset));
+    for packed in sections.iter().filter_map(|section| section.get("packed")) {
+        if *packed.value() == config::Value::Bool(true) {
+            problems
+                .refuse(packed, "`packed: True` needs `tokenizer.max_seq_len`, the length of a pack")
+                .hint("set it in tokens, such as `tokenizer.max_seq_len=2048`");
+        }
+    }
+}
+
+/// Refuses a `model_type` of a family that no model of this version belongs to.
+pub(crate) fn check_model_type(checkpointer: &Checkpointer, config: &Merged, problems: &mut Problems) {
+    const LIKE_LLAMA: &[&str] = &["LLAMA2", "LLAMA3", "LLAMA3_2", "MISTRAL"];
+    if let (Some(kind), Some(node)) = (checkpointer.0.model_type, config.root().at("checkpointer.model_type"))
+        && !LIKE_LLAMA.contains(&kind.name())
+    {
+        problems
+            .refuse(node, format!("`{kind}` is another family than Llama, the only one of this version"))
+            .hint("leave it out: the folder says what it holds");
+    }
+}
+
+/// Refuses to write into the folder that the model is read from.
+pub(crate) fn check_output_dirs(
+    checkpointer: &Checkpointer,
+    output_dir: Option<&Path>,
+    log_dir: Option<&Path>,
+    config: &Merged,
+    problems: &mut Problems,
+) {
+    let own = ("checkpointer.output_dir", Some(checkpointer.0.output_dir.as_path()));
+    for (key, dir) in [("output_dir", output_dir), own, ("metric_logger.log_dir", log_dir)] {
+        let (Some(dir), Some(node)) = (dir, config.root().at(key)) else { continue };
+        let error = checkpoint::check_output_dir(dir, &[&checkpointer.0.checkpoint_dir], ExistingRun::Continue);
+        if let Err(error @ checkpoint::Error::OutputInsideCheckpoint { .. }) = error {
+            let problem = problems.refuse(node, error.to_string().replace("\n  ", ": "));
+            if let Some(hint) = error.hint() {
+                problem.hint(hint);
+            }
+            // The others usually lie in this one.
+            return;
+        }
+    }
+}
+
 /// Refuses batching functions that would batch otherwise than here.
-pub(crate) fn check_collate(name: Option<&str>, node: Option<&Node>, problems: &mut Problems) {
-    if let (Some(_), Some(node)) = (name, node) {
+pub(crate) fn check_collate(config: &Merged, problems: &mut Problems) {
+    if let Some(node) = config.root().at("collate_fn").filter(|node| node.as_str().is_some()) {
         COLLATORS.look_up(node, problems);
     }
 }

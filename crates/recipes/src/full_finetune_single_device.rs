@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use checkpoint::{CheckpointName, ExistingRun, check_output_dir, remove_previous_run};
-use config::Merged;
+use config::{Merged, Value};
 use data::{Loader, LoaderOptions, Sampler};
 use metrics::{MetricLoggerConfig, Progress, Throughput};
 use optim::Schedule;
@@ -218,36 +218,48 @@ fn diverged(error: Error, output_dir: &std::path::Path) -> Error {
 
 /// The checked config; `None` after its problems were reported.
 pub(crate) fn check(config: &Merged, problems: &mut config::Problems) -> Option<FullFinetuneSettings> {
-    let settings = FullFinetuneSettings::check(config.root(), problems)?;
-    refuse_combinations(config, &settings, problems);
-    Some(settings)
+    let settings = FullFinetuneSettings::check(config.root(), problems);
+    // Looks at the config itself: what is wrong elsewhere hides nothing.
+    refuse_combinations(config, problems);
+    if let Some(settings) = &settings {
+        let log_dir = settings.metric_logger.as_ref().and_then(MetricLoggerConfig::log_dir);
+        components::check_model_type(&settings.checkpointer, config, problems);
+        components::check_output_dirs(&settings.checkpointer, Some(&settings.output_dir), log_dir, config, problems);
+    }
+    settings
 }
 
 /// Keys that are fine alone but not together, and keys without effect here.
-fn refuse_combinations(config: &Merged, settings: &FullFinetuneSettings, problems: &mut config::Problems) {
-    let at = |key: &str| config.root().at(key);
-    if settings.optimizer_in_bwd {
-        if let (Some(_), Some(node)) = (settings.clip_grad_norm, at("clip_grad_norm")) {
+fn refuse_combinations(config: &Merged, problems: &mut config::Problems) {
+    let at = |key: &str| config.root().at(key).filter(|node| !node.is_null());
+    let is_on = |key: &str| at(key).is_some_and(|node| *node.value() == Value::Bool(true));
+    if is_on("optimizer_in_bwd") {
+        if let Some(node) = at("clip_grad_norm") {
             problems
                 .refuse(node, "`optimizer_in_bwd: True` updates before all gradients are known, so none can be clipped")
                 .hint("set `clip_grad_norm=None`, or `optimizer_in_bwd=False`");
         }
-        if let (true, Some(node)) = (settings.gradient_accumulation_steps > 1, at("gradient_accumulation_steps")) {
+        let accumulated = at("gradient_accumulation_steps");
+        if let Some(node) = accumulated.filter(|node| matches!(node.value(), Value::Int(steps) if *steps > 1)) {
             problems
                 .refuse(node, "`optimizer_in_bwd: True` updates in every micro-batch, so nothing can add up")
                 .hint("set `gradient_accumulation_steps=1`, or `optimizer_in_bwd=False`");
         }
     }
-    if let (true, Some(node)) = (settings.resize_token_embeddings, at("resize_token_embeddings")) {
+    if let Some(node) = at("resize_token_embeddings").filter(|_| is_on("resize_token_embeddings")) {
         problems.refuse(node, "growing the embedding is not available yet in this version");
     }
-    components::check_device(settings.device.as_deref(), at("device"), problems);
-    components::check_collate(settings.collate_fn.as_deref(), at("collate_fn"), problems);
-    if settings.enable_activation_offloading {
+    components::check_device(config, problems);
+    components::check_collate(config, problems);
+    components::check_packing(config, problems);
+    if is_on("enable_activation_offloading") {
         problems.notice("`enable_activation_offloading` has no effect: activations are in host memory already");
     }
-    if settings.enable_async_checkpointing {
+    if is_on("enable_async_checkpointing") {
         problems.notice("`enable_async_checkpointing` has no effect: checkpoints are saved in the foreground");
+    }
+    if at("run_val_every_n_steps").is_some() {
+        problems.notice(format!("`run_val_every_n_steps` has no effect: recipe `{NAME}` does not validate"));
     }
     components::notice_torch_only_keys(config, problems);
 }

@@ -77,14 +77,16 @@ pub(crate) fn run(config: &Merged, open_backend: &OpenBackend<'_>) -> Result<()>
 
 /// The checked config; `None` after its problems were reported.
 pub(crate) fn check(config: &Merged, problems: &mut config::Problems) -> Option<GenerateSettings> {
-    let settings = GenerateSettings::check(config.root(), problems)?;
-    let at = |key: &str| config.root().at(key);
-    if let (Some(_), Some(node)) = (&settings.quantizer, at("quantizer")) {
+    let settings = GenerateSettings::check(config.root(), problems);
+    if let Some(node) = config.root().at("quantizer").filter(|node| !node.is_absent()) {
         problems.refuse(node, "quantised weights are not available yet in this version");
     }
-    components::check_device(settings.device.as_deref(), at("device"), problems);
+    components::check_device(config, problems);
     components::notice_torch_only_keys(config, problems);
-    Some(settings)
+    if let Some(settings) = &settings {
+        components::check_model_type(&settings.checkpointer, config, problems);
+    }
+    settings
 }
 
 /// Puts the answer on stdout, which carries nothing else.

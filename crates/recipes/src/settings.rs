@@ -61,6 +61,12 @@ config::component! {
         pub shuffle: bool = false,
         /// Rows of a micro-batch.
         pub batch_size: usize [1..],
+        /// Without effect: this recipe does not validate.
+        pub dataset_val: Option<Node> = None,
+        /// Without effect: this recipe does not validate.
+        pub batch_size_val: Option<Node> = None,
+        /// Without effect: this recipe does not validate.
+        pub run_val_every_n_steps: Option<Node> = None,
         /// Batching function; `torchtune.data.padded_collate_sft` is the only one, packed rows need none.
         pub collate_fn: Option<String> = None,
 

@@ -137,7 +137,7 @@ pub(super) fn own_checkpointer(config: &Config) -> Section {
 /// The rows to train on.
 pub(super) fn dataset(config: &Config) -> Section {
     let packed =
-        |section: Section| section.noted("packed", "False", "True lays rows end to end, up to tokenizer.max_seq_len");
+        |section: Section| section.noted("packed", "False", "True lays rows end to end; needs tokenizer.max_seq_len");
     match config.data {
         Data::AlpacaCleaned => packed(Section::of("torchtune.datasets.alpaca_cleaned_dataset"))
             .when(config.holds_out, |section| section.key("split", "train[:95%]")),

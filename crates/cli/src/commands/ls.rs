@@ -1,14 +1,17 @@
-//! `tune ls`: recipes and their built-in configs, two columns as torchtune prints them. Recipes that this version does not
-//! run say so in a third.
+//! `tune ls`: recipes and their built-in configs, two columns as torchtune prints them. What this version does not have all
+//! parts for says so in a third.
 
 use std::fmt::Write;
 
-use recipes::registry;
+use config::Merged;
+use recipes::registry::{self, BuiltInConfig, Recipe};
 
 use crate::exit::Result;
 
 /// Least width of a column.
 const COLUMN: usize = 40;
+
+const NOT_AVAILABLE: &str = "not available yet";
 
 /// Prints the table.
 pub(crate) fn run() -> Result {
@@ -25,11 +28,25 @@ fn table() -> String {
     };
     line("RECIPE", "CONFIG", "");
     for recipe in registry::all() {
-        let note = if recipe.is_available { "" } else { "not available yet" };
         // A recipe without configs has one row too.
-        let first = recipe.configs.first().map_or("<>", |config| config.name);
-        line(recipe.name, first, note);
-        recipe.configs.iter().skip(1).for_each(|config| line("", config.name, ""));
+        if recipe.configs.is_empty() {
+            line(recipe.name, "<>", if recipe.is_available { "" } else { NOT_AVAILABLE });
+        }
+        for (i, config) in recipe.configs.iter().enumerate() {
+            let name = if i == 0 { recipe.name } else { "" };
+            let note = match recipe.is_available {
+                false => NOT_AVAILABLE,
+                true if runs(recipe, config) => "",
+                true => "names parts not available yet",
+            };
+            line(name, config.name, note);
+        }
     }
     text
+}
+
+/// Whether this version has all that a config names.
+fn runs(recipe: &Recipe, config: &BuiltInConfig) -> bool {
+    let merged = Merged::from_text(config.name, config.text);
+    merged.is_ok_and(|merged| recipes::check(recipe, &merged).is_empty())
 }

@@ -56,9 +56,9 @@ fn parse(words: &[String]) -> Result<Option<Words<'_>>> {
     while let Some(word) = rest.next() {
         match (word, word.strip_prefix("--config=")) {
             ("-h" | "--help", _) => return Ok(None),
-            (_, Some(name)) => config = Some(name),
+            (_, Some(name)) => set_config(&mut config, name)?,
             ("--config", _) => match rest.next() {
-                Some(name) => config = Some(name),
+                Some(name) => set_config(&mut config, name)?,
                 None => return Err(Failure::usage("no config behind `--config`, expected `--config <CONFIG>`")),
             },
             (flag, _) if flag.starts_with("--") && launch::is_launch_option(flag) => {
@@ -77,6 +77,15 @@ fn parse(words: &[String]) -> Result<Option<Words<'_>>> {
         Some(recipe) => Ok(Some(Words { recipe, config, overrides })),
         None => Err(Failure::usage("no recipe given, expected `tune run <RECIPE> --config <CONFIG>`")
             .hint("`tune ls` lists the recipes")),
+    }
+}
+
+/// Takes the config's name, which may be given once.
+fn set_config<'a>(config: &mut Option<&'a str>, name: &'a str) -> Result {
+    match config.replace(name) {
+        None => Ok(()),
+        Some(first) => Err(Failure::usage(format!("two configs given, `{first}` and `{name}`, expected one"))
+            .hint("put what differs into changes: `key=value`")),
     }
 }
 
@@ -164,7 +173,12 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_refused() {
-        for text in ["generate --config", "--nope generate", "generate --nproc_per_node 2 --config c.yaml"] {
+        for text in [
+            "generate --config",
+            "generate --config a --config=b",
+            "--nope generate",
+            "generate --nproc_per_node 2 --config c.yaml",
+        ] {
             assert!(parse(&words(text)).is_err(), "{text}");
         }
     }

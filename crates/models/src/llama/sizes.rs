@@ -10,27 +10,27 @@ config::component! {
     /// come from the checkpoint folder's `config.json`.
     pub struct LlamaConfig {
         /// Rows of the embedding.
-        pub vocab_size: Option<usize> = None,
+        pub vocab_size: Option<usize> [1..] = None,
         /// Number of blocks.
-        pub num_layers: Option<usize> = None,
+        pub num_layers: Option<usize> [1..] = None,
         /// Query heads.
-        pub num_heads: Option<usize> = None,
+        pub num_heads: Option<usize> [1..] = None,
         /// Key/value heads; divides the query heads.
-        pub num_kv_heads: Option<usize> = None,
+        pub num_kv_heads: Option<usize> [1..] = None,
         /// Width of the residual stream.
-        pub embed_dim: Option<usize> = None,
+        pub embed_dim: Option<usize> [1..] = None,
         /// The longest row, in tokens.
-        pub max_seq_len: Option<usize> = None,
+        pub max_seq_len: Option<usize> [1..] = None,
         /// Dropout on attention; only 0 is supported.
         pub attn_dropout: f64 = 0.0,
         /// Added to the mean square in norms.
-        pub norm_eps: Option<f64> = None,
+        pub norm_eps: Option<f64> [positive] = None,
         /// Width of the feed-forward layer; `null` = 8/3 of embed_dim, rounded up to a multiple of 256.
-        pub intermediate_dim: Option<usize> = None,
+        pub intermediate_dim: Option<usize> [1..] = None,
         /// Base of the rotary frequencies.
-        pub rope_base: Option<f64> = None,
+        pub rope_base: Option<f64> [positive] = None,
         /// Stretching factor of the rotary frequencies (Llama 3.1 and later).
-        pub scale_factor: Option<f64> = None,
+        pub scale_factor: Option<f64> [positive] = None,
         /// Whether the head is the embedding.
         pub tie_word_embeddings: Option<bool> = None,
         /// `random` starts from N(0, 0.02) and ones instead of reading weights; `null` = read them.
