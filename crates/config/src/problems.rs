@@ -234,7 +234,9 @@ impl Problems {
     /// `` `lora_rank` is set but recipe `full_finetune_single_device` trains no adapter ``.
     pub fn refuse(&mut self, node: &Node, reason: impl Into<String>) -> &mut Problem {
         let kind = ProblemKind::Refused { reason: reason.into() };
-        self.push(Problem { key: node.path().to_owned(), origin: node.key_origin().clone(), kind, hint: None })
+        // A value that the command line puts in the place of the file's is what cannot be honoured.
+        let origin = if node.origin().is_command_line() { node.origin() } else { node.key_origin() };
+        self.push(Problem { key: node.path().to_owned(), origin: origin.clone(), kind, hint: None })
     }
 
     /// Nothing takes the key of `node`, and the dotted key `meant` is close to it. If `meant` is missing, this is why, and

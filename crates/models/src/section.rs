@@ -1,6 +1,6 @@
 //! The `model` section of a config.
 
-use config::{FromNode, Names, Node, Problems};
+use config::{FromNode, Names, Node, Problems, Value};
 
 use crate::llama::{BUILDERS, Builder, LlamaConfig};
 
@@ -41,12 +41,12 @@ impl FromNode for ModelSection {
         // `model: {init: random}` is enough: the folder says the rest.
         let named = node.as_map().is_some_and(|map| map.get("_component_").is_some());
         let builder = if named || node.as_map().is_none() { MODELS.choose(node, problems)? } else { Builder::NONE };
+        refuse_unequal_heads(node, problems);
         let config = LlamaConfig::check(node, problems)?;
         if let (true, Some(key)) = (config.attn_dropout != 0.0, node.get("attn_dropout")) {
             problems.refuse(key, "dropout on attention is not available yet in this version");
             return None;
         }
-        refuse_unequal_heads(node, &config, problems);
         let builder_name = node.component_name().unwrap_or("ferrotune.models.auto").to_owned();
         Some(Self { builder_name, builder, config })
     }
@@ -58,16 +58,18 @@ macro_rules! builders {
 }
 
 /// Heads must divide what is shared among them.
-fn refuse_unequal_heads(section: &Node, config: &LlamaConfig, problems: &mut Problems) {
-    let mut check = |key: &str, part: Option<usize>, of: &str, whole: Option<usize>| {
-        if let (Some(part), Some(whole), Some(node)) = (part, whole, section.get(key))
-            && !whole.is_multiple_of(part)
+fn refuse_unequal_heads(section: &Node, problems: &mut Problems) {
+    let number = |key: &str| match section.get(key).map(Node::value) {
+        Some(Value::Int(number)) if *number > 0 => Some(*number),
+        _ => None,
+    };
+    for (key, of) in [("num_heads", "embed_dim"), ("num_kv_heads", "num_heads")] {
+        if let (Some(part), Some(whole), Some(node)) = (number(key), number(of), section.get(key))
+            && whole % part != 0
         {
             problems.wrong_value(node, format!("a divisor of `{of}`, which is {whole}"));
         }
-    };
-    check("num_heads", config.num_heads, "embed_dim", config.embed_dim);
-    check("num_kv_heads", config.num_kv_heads, "num_heads", config.num_heads);
+    }
 }
 
 /// Builders of torchtune whose models are not built yet. `lora_` builders add an adapter, `qlora_` ones quantise the weights

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use checkpoint::{CheckpointerConfig, ExistingRun};
-use config::{FromNode, Merged, Names, Node, Problems};
+use checkpoint::{CheckpointerConfig, ExistingRun, ModelType};
+use config::{FromNode, Merged, Names, Node, Problem, ProblemKind, Problems};
 use data::Dataset;
 use models::DecoderConfig;
 use tokenizers::components::{AutoTokenizerConfig, TokenizerConfig};
@@ -288,14 +288,18 @@ pub(crate) fn check_packing(config: &Merged, problems: &mut Problems) {
 }
 
 /// Refuses a `model_type` of a family that no model of this version belongs to.
-pub(crate) fn check_model_type(checkpointer: &Checkpointer, config: &Merged, problems: &mut Problems) {
+pub(crate) fn check_model_type(config: &Merged, problems: &mut Problems) {
     const LIKE_LLAMA: &[&str] = &["LLAMA2", "LLAMA3", "LLAMA3_2", "MISTRAL"];
-    if let (Some(kind), Some(node)) = (checkpointer.0.model_type, config.root().at("checkpointer.model_type"))
-        && !LIKE_LLAMA.contains(&kind.name())
-    {
-        problems
-            .refuse(node, format!("`{kind}` is another family than Llama, the only one of this version"))
-            .hint("leave it out: the folder says what it holds");
+    let Some(node) = config.root().at("checkpointer.model_type").filter(|node| !node.is_null()) else { return };
+    // What is no kind of model is reported with the other values.
+    let kind = ModelType::from_node(node, &mut Problems::new());
+    if let Some(kind) = kind.filter(|kind| !LIKE_LLAMA.contains(&kind.name())) {
+        problems.push(Problem {
+            key: node.path().to_owned(),
+            origin: node.origin().clone(),
+            kind: ProblemKind::NotAvailable { role: "model type", name: kind.to_string() },
+            hint: Some("leave it out: the folder says what it holds".to_owned()),
+        });
     }
 }
 

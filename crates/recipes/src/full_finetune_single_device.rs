@@ -223,7 +223,6 @@ pub(crate) fn check(config: &Merged, problems: &mut config::Problems) -> Option<
     refuse_combinations(config, problems);
     if let Some(settings) = &settings {
         let log_dir = settings.metric_logger.as_ref().and_then(MetricLoggerConfig::log_dir);
-        components::check_model_type(&settings.checkpointer, config, problems);
         components::check_output_dirs(&settings.checkpointer, Some(&settings.output_dir), log_dir, config, problems);
     }
     settings
@@ -252,6 +251,7 @@ fn refuse_combinations(config: &Merged, problems: &mut config::Problems) {
     components::check_device(config, problems);
     components::check_collate(config, problems);
     components::check_packing(config, problems);
+    components::check_model_type(config, problems);
     if is_on("enable_activation_offloading") {
         problems.notice("`enable_activation_offloading` has no effect: activations are in host memory already");
     }

@@ -83,9 +83,7 @@ pub(crate) fn check(config: &Merged, problems: &mut config::Problems) -> Option<
     }
     components::check_device(config, problems);
     components::notice_torch_only_keys(config, problems);
-    if let Some(settings) = &settings {
-        components::check_model_type(&settings.checkpointer, config, problems);
-    }
+    components::check_model_type(config, problems);
     settings
 }
 
