@@ -387,6 +387,10 @@ impl FromNode for DataFiles {
 
 /// What the words of a section that say where rows come from leave wrong, as far as no file needs to be looked at.
 fn check_rows(section: &Node, rows: &SourceConfig, problems: &mut Problems) {
+    if let Some(filter) = section.get("filter_fn").filter(|node| !node.is_null()) {
+        let problem = problems.refuse(filter, "it names a Python function, which cannot be called here");
+        problem.hint("leave out the rows that it refuses beforehand, and take the key away");
+    }
     if let Err(error) = Split::parse(&rows.split) {
         refuse(section, "split", &error, problems);
     }

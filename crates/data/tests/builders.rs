@@ -223,6 +223,7 @@ fn words_that_say_where_rows_are_need_no_file_to_be_wrong() {
         ("source: json, data_files: x, split: 'train['", "cannot use `dataset.split`"),
         ("source: json, data_files: x, split: 'train[:200%]'", "cannot use `dataset.split`"),
         ("source: csv", "cannot use `dataset.source`"),
+        ("source: json, data_files: x, filter_fn: my.filter", "cannot use `dataset.filter_fn`"),
     ] {
         let problem = check::<DatasetList>(&format!("{{_component_: torchtune.datasets.alpaca_dataset, {keys}}}"));
         let problem = problem.expect_err("wrong");
