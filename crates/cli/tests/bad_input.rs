@@ -290,16 +290,6 @@ fn environment() {
 }
 
 #[test]
-fn help() {
-    let tiny = Tiny::new();
-    for (name, arguments) in [("help", &["--help"][..]), ("help_run", &["run", "--help"])] {
-        let output = tiny.tune(arguments).output().expect("the program starts");
-        assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]));
-        snapshot(name, arguments, &[], &String::from_utf8(output.stdout).expect("UTF-8"));
-    }
-}
-
-#[test]
 fn the_config_may_stand_anywhere_behind_the_recipe() {
     for arguments in [
         ["run", TRAIN[1], "epochs=1", "--config", "run.yaml"].as_slice(),

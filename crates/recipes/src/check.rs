@@ -87,6 +87,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_registry_calls_available_what_is_built() {
+        for recipe in registry::all() {
+            assert_eq!(recipe.is_available, built(recipe.name).is_some(), "{}", recipe.name);
+        }
+    }
+
+    #[test]
     fn sections_tell_the_recipe() {
         for (yaml, recipe) in [
             ("{}", "full_finetune_single_device"),
