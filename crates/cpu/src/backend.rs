@@ -11,6 +11,7 @@ use tensor::{Backend, DType, Device, MemoryStats, Result, Shape, Tensor};
 
 use crate::buffer::{DEVICE, HostBuffer, Read, Write};
 use crate::crew::Crew;
+use crate::plan::PlanBackend;
 use crate::pool::Pool;
 use crate::{Error, Isa, os};
 use crate::{adamw, attention, elementwise, embedding, head_loss, matmul, rms_norm, rope, sgd, swiglu};
@@ -112,7 +113,11 @@ impl Backend for CpuBackend {
     }
 
     fn memory(&self) -> MemoryStats {
-        self.pool.stats()
+        MemoryStats { scratch_bytes: self.crew.scratch_bytes(), ..self.pool.stats() }
+    }
+
+    fn planner(&self) -> Arc<dyn Backend> {
+        Arc::new(PlanBackend::new(self.num_threads()))
     }
 
     fn flush(&self) -> Result<()> {

@@ -34,6 +34,11 @@ impl Crew {
         self.team.num_threads()
     }
 
+    /// Scratch memory of all workers, in bytes.
+    pub(crate) fn scratch_bytes(&self) -> usize {
+        self.scratch.iter().map(|s| s.lock().unwrap_or_else(PoisonError::into_inner).len_bytes()).sum()
+    }
+
     /// Runs the tasks 0 to `num_tasks` - 1, each once, on whichever worker is free.
     pub(crate) fn run(&self, num_tasks: usize, task: impl Fn(usize, &mut Scratch) + Sync) {
         let next = AtomicUsize::new(0);

@@ -33,11 +33,11 @@ const LOGITS_BYTES: usize = 32 << 20;
 /// Tokens of a chunk at most: their f32 rows stay in the second cache beside a block of the weight.
 const MAX_TOKENS: usize = 8 * NR;
 /// Vocabulary rows of a block.
-const BLOCK: usize = 16 * MR;
+pub(crate) const BLOCK: usize = 16 * MR;
 /// Terms of a block of a sum over the model's dimension.
 const TERMS: usize = 320;
 /// Rows of statistics that a block leaves: largest logit, sum of exponentials, logit of the label.
-const STATISTICS: usize = 3;
+pub(crate) const STATISTICS: usize = 3;
 
 /// Loss of the head's tokens, and gradients where wanted.
 pub(crate) fn head_loss(
@@ -82,7 +82,7 @@ pub(crate) fn head_loss(
 }
 
 /// Tokens of a chunk: as many as [`LOGITS_BYTES`] hold, spread evenly over chunks, in whole panels.
-fn chunk_len(num_tokens: usize, vocab: usize) -> usize {
+pub(crate) fn chunk_len(num_tokens: usize, vocab: usize) -> usize {
     let most = (LOGITS_BYTES / size_of::<f32>() / vocab.max(1) / NR * NR).clamp(NR, MAX_TOKENS);
     let num_chunks = num_tokens.div_ceil(most).max(1);
     num_tokens.div_ceil(num_chunks).next_multiple_of(NR).max(NR)

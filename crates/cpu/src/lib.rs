@@ -7,6 +7,7 @@
 //!     crew.rs   tasks over workers, outputs split by rows   scratch.rs f32 arrays of each worker
 //!   buffer.rs   memory of tensors with a borrow count       pool.rs    its reuse     region.rs  where it comes from
 //!   team.rs     threads                                     os.rs      cores
+//!   plan.rs     a backend that only counts memory
 //!   isa.rs      instruction sets                            numbers.rs element types, exp, sums
 //! ```
 //!
@@ -30,6 +31,7 @@ mod matmul;
 mod numbers;
 mod os;
 mod pack;
+mod plan;
 mod pool;
 mod region;
 mod rms_norm;
@@ -43,3 +45,4 @@ mod tile;
 pub use backend::{CpuBackend, CpuConfig};
 pub use error::Error;
 pub use isa::Isa;
+pub use plan::PlanBackend;

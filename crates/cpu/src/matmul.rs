@@ -24,11 +24,11 @@ const COLUMNS: usize = 6 * NR;
 /// Terms of a block of a sum: a strip of the left factor and a panel of the right one fit a 32 KiB cache together.
 const TERMS: usize = 320;
 /// Rows of a task at most.
-const MAX_ROWS: usize = 256 * MR;
+pub(crate) const MAX_ROWS: usize = 256 * MR;
 /// Rows that are stored together, while they are in the innermost cache.
 const ROWS_AT_ONCE: usize = 4 * MR;
 /// Elements of the left factor that are brought into f32 together.
-const MAX_PREPARED: usize = 4 << 20;
+pub(crate) const MAX_PREPARED: usize = 4 << 20;
 /// Up to this many tokens the weight is the left factor.
 const FEW_TOKENS: usize = 3 * NR;
 /// Up to this many tokens products are taken row by row, which reads the weight as fast as memory gives it.

@@ -20,6 +20,8 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 #[derive(Debug)]
 enum Source {
+    /// None: the region only has a size.
+    Planned,
     Allocator(Layout),
     #[cfg(unix)]
     Mapped {
@@ -27,6 +29,10 @@ enum Source {
         len_bytes: usize,
     },
 }
+
+/// What dangling pointers are aligned like.
+#[repr(align(64))]
+struct Line;
 
 /// A run of initialised bytes, zero at first.
 #[derive(Debug)]
@@ -53,6 +59,11 @@ impl Region {
         // SAFETY: the layout's size is not 0.
         let start = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
         Some(Self { start, len_bytes, source: Source::Allocator(layout) })
+    }
+
+    /// A region that is counted but holds nothing: its bytes must not be asked for.
+    pub(crate) fn planned(len_bytes: usize) -> Self {
+        Self { start: NonNull::<Line>::dangling().cast(), len_bytes, source: Source::Planned }
     }
 
     #[cfg(unix)]
@@ -84,26 +95,36 @@ impl Region {
     }
 
     /// Where it begins, aligned to [`ALIGN`]; valid for reads and writes of [`Region::len_bytes`] initialised bytes.
+    /// Panics: if the region is only planned.
     pub(crate) fn start(&self) -> NonNull<u8> {
+        assert!(!self.is_planned(), "a planned region has no bytes");
         self.start
     }
 
-    /// All bytes.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the region owns these bytes, they are initialised, and `&self` keeps writers away.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len_bytes) }
+    /// Whether it only has a size.
+    pub(crate) fn is_planned(&self) -> bool {
+        matches!(self.source, Source::Planned)
     }
 
-    /// All bytes.
+    /// All bytes. Panics: if the region is only planned.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let start = self.start();
+        // SAFETY: the region owns these bytes, they are initialised, and `&self` keeps writers away.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len_bytes) }
+    }
+
+    /// All bytes. Panics: if the region is only planned.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        let start = self.start();
         // SAFETY: the region owns these bytes, they are initialised, and `&mut self` makes this the only access.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len_bytes) }
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.len_bytes) }
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
         match self.source {
+            Source::Planned => {}
             // SAFETY: allocated by `new` with this layout.
             Source::Allocator(layout) => unsafe { std::alloc::dealloc(self.start.as_ptr(), layout) },
             #[cfg(unix)]
@@ -128,6 +149,14 @@ mod tests {
             assert!(region.bytes_mut().iter().all(|&b| b == 0));
             region.bytes_mut().fill(1);
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "a planned region has no bytes")]
+    fn planned_regions_have_a_size_only() {
+        let region = Region::planned(1 << 50);
+        assert_eq!(region.len_bytes(), 1 << 50);
+        let _ = region.bytes();
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::numbers::{Element, dot, dot3, mul_add, with_element};
 use crate::pack::store;
 
 /// Rows whose parts of dw are summed by one task.
-const ROWS: usize = 32;
+pub(crate) const ROWS: usize = 32;
 
 per_isa! {
     fn forward_rows<const FMA: bool, T: Element>(y: &mut [T], rstd: &mut [f32], x: &[T], w: &[T], eps: f32) {

@@ -10,6 +10,11 @@ const LINE: usize = 16;
 pub(crate) struct Scratch(Option<Region>);
 
 impl Scratch {
+    /// Bytes that it holds.
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, Region::len_bytes)
+    }
+
     /// Arrays of the given lengths, aligned to cache lines, with any contents.
     /// Panics: if the system has no memory left.
     pub(crate) fn arrays<const N: usize>(&mut self, lengths: [usize; N]) -> [&mut [f32]; N] {

@@ -18,7 +18,7 @@ pub use component::{DiskLoggerConfig, METRIC_LOGGERS, MetricLoggerConfig, Stdout
 pub use disk::{DiskLogger, OutputFormat};
 pub use error::Error;
 pub use logger::{MetricLogger, StdoutLogger};
-pub use memory::ResidentMemory;
+pub use memory::{ResidentMemory, available_memory};
 pub use progress::Progress;
 pub use screen::{notice, suspend};
 pub use throughput::{StepRate, Throughput};

@@ -1,7 +1,7 @@
 //! How much memory this process holds, as the operating system counts it.
 //!
 //! Numbers: bytes; the kernel reports kibibytes.
-//! Source:  `/proc/self/status` on Linux (proc_pid_status(5)); other systems have no figures here.
+//! Source:  `/proc/self/status` on Linux (proc_pid_status(5)); other systems have no figures of a process here.
 
 /// Resident memory of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +32,28 @@ impl ResidentMemory {
             anonymous_bytes: field_bytes(status, "RssAnon")?,
         })
     }
+}
+
+/// Bytes that this process may still take without pushing others out: what the system calls available, within the limits of
+/// its control group and its own address space. `None` where nothing is told.
+pub fn available_memory() -> Option<u64> {
+    let mut system = sysinfo::System::new().ok()?;
+    system.refresh_memory();
+    let of_system = Some(system.available_memory()).filter(|&bytes| bytes > 0);
+    let of_group = system.cgroup_limits().filter(|limits| limits.total_memory > 0).map(|limits| limits.free_memory);
+    of_system.into_iter().chain(of_group).chain(left_of_address_space()).min()
+}
+
+/// Bytes that the limit on this process's address space (`ulimit -v`) leaves.
+fn left_of_address_space() -> Option<u64> {
+    #[cfg(unix)]
+    {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::As).current?;
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        Some(limit.saturating_sub(field_bytes(&status, "VmSize")?))
+    }
+    #[cfg(not(unix))]
+    None
 }
 
 fn field_bytes(status: &str, name: &str) -> Option<u64> {

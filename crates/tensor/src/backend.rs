@@ -9,6 +9,8 @@
 //! - Activation gradients overwrite unless the op takes `accumulate`; parameter gradients take `accumulate` always.
 //! - Same inputs, same number of threads: same bits.
 
+use std::sync::Arc;
+
 use crate::ops::adamw::AdamWStep;
 use crate::ops::attention::AttentionDims;
 use crate::ops::head_loss::HeadLossOut;
@@ -25,6 +27,10 @@ pub struct MemoryStats {
     pub cached_bytes: usize,
     /// The most that was ever live.
     pub peak_live_bytes: usize,
+    /// The most that was ever live or kept together.
+    pub peak_held_bytes: usize,
+    /// What ops work in, besides.
+    pub scratch_bytes: usize,
 }
 
 /// A device that computes. Object-safe; one value a rank, shared by reference.
@@ -50,6 +56,9 @@ pub trait Backend: Send + Sync {
     fn trim(&self);
     /// Memory in use.
     fn memory(&self) -> MemoryStats;
+    /// A backend that computes nothing and counts the memory that this one would hold for the same calls: what runs on it
+    /// gets a memory plan. Contents of its tensors are undefined; scalars and sums of squares read as 1.
+    fn planner(&self) -> Arc<dyn Backend>;
     /// Waits for all work and reports failures that devices tell late.
     fn flush(&self) -> Result<()>;
 

@@ -47,8 +47,14 @@ impl Stream {
 
     /// Fills `out` with normal numbers of mean 0 and the given standard deviation.
     pub fn fill_normal(&self, out: &mut [f32], std_dev: f64) {
-        for (index, chunk) in out.chunks_mut(4).enumerate() {
-            let w = self.words(index as u64);
+        self.fill_normal_from(0, out, std_dev);
+    }
+
+    /// Fills `out` with what [`Stream::fill_normal`] puts from element `start` on. Panics: if that is no multiple of 4.
+    pub fn fill_normal_from(&self, start: u64, out: &mut [f32], std_dev: f64) {
+        assert!(start.is_multiple_of(4), "normal numbers are made in fours");
+        for (index, chunk) in (start / 4..).zip(out.chunks_mut(4)) {
+            let w = self.words(index);
             let pair = |a: u32, b: u32| {
                 let radius = (-2.0 * Self::unit(a).ln()).sqrt() * std_dev;
                 let angle = std::f64::consts::TAU * Self::unit(b);
@@ -70,6 +76,16 @@ mod tests {
         assert_eq!(zeros, [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
         let ones = philox([u32::MAX; 4], [u32::MAX; 2]);
         assert_eq!(ones, [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
+    }
+
+    #[test]
+    fn a_stream_may_be_filled_from_anywhere() {
+        let stream = Stream::new(7, 3);
+        let mut all = [0.0f32; 23];
+        stream.fill_normal(&mut all, 1.0);
+        let mut tail = [0.0f32; 15];
+        stream.fill_normal_from(8, &mut tail, 1.0);
+        assert_eq!(all[8..], tail);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The op tables must be able to fail: a sound backend with one defect at a time, each of which has to be reported.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use cpu::{CpuBackend, CpuConfig};
 use tensor::ops::adamw::AdamWStep;
@@ -89,6 +89,7 @@ impl Backend for Defective {
         fn fill_zero(dst: &mut Tensor) -> Result<()>;
         fn trim();
         fn memory() -> MemoryStats;
+        fn planner() -> Arc<dyn Backend>;
         fn flush() -> Result<()>;
         fn matmul_nt(y: &mut Tensor, x: &Tensor, w: &Tensor) -> Result<()>;
         fn matmul_nn(dx: &mut Tensor, dy: &Tensor, w: &Tensor, accumulate: bool) -> Result<()>;

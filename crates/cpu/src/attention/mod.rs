@@ -6,7 +6,7 @@
 
 mod backward;
 mod forward;
-mod plan;
+pub(crate) mod plan;
 
 pub(crate) use backward::backward;
 pub(crate) use forward::forward;

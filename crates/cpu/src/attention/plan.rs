@@ -60,7 +60,7 @@ impl<'a> Plan<'a> {
         Self { dims, doc_start, chunks, chunks_per_row }
     }
 
-    fn chunks_per_row(dims: &AttentionDims, num_threads: usize) -> usize {
+    pub(crate) fn chunks_per_row(dims: &AttentionDims, num_threads: usize) -> usize {
         /// Fewer tokens are not worth a task: each task reads all keys before its tokens.
         const MIN_TOKENS: usize = 64;
         let heads = (dims.batch * dims.num_kv_heads).max(1);

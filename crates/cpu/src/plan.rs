@@ -1,0 +1,263 @@
+//! A backend that computes nothing: it counts the memory that [`crate::CpuBackend`] would hold for the same calls.
+//!
+//! A training step run on it is that step's memory plan: tensors come from a pool that works as the real one does, of
+//! regions that hold nothing, and each op takes the temporary memory that the real op takes. Results are undefined; sums and
+//! scalars read as 1, so that a step takes the path of a healthy one.
+//!
+//! Checked: `recipes/tests/memory.rs` compares it with real steps.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tensor::ops::adamw::{self, AdamWStep};
+use tensor::ops::attention::{self, AttentionDims};
+use tensor::ops::head_loss::{self, HeadLossOut};
+use tensor::ops::matmul::{self, MatmulDims};
+use tensor::ops::rope::{self, RopeDims};
+use tensor::ops::sgd::{self, SgdStep};
+use tensor::ops::{elementwise, embedding, rms_norm, swiglu};
+use tensor::{Backend, DType, Device, MemoryStats, Result, Shape, Tensor};
+
+use crate::attention::plan::{KEYS, Plan, ROWS as QUERY_ROWS};
+use crate::buffer::{DEVICE, HostBuffer, Temp};
+use crate::head_loss::{BLOCK, STATISTICS, chunk_len};
+use crate::matmul::{MAX_PREPARED, MAX_ROWS};
+use crate::pool::Pool;
+use crate::rms_norm::ROWS as NORM_ROWS;
+use crate::tile::NR;
+
+/// Counts memory instead of computing.
+#[derive(Debug)]
+pub struct PlanBackend {
+    pool: Pool,
+    num_threads: usize,
+    /// The largest scratch memory that an op takes on each worker, in f32 elements.
+    scratch: AtomicUsize,
+}
+
+impl PlanBackend {
+    /// A plan for a backend of that many threads.
+    pub fn new(num_threads: usize) -> Self {
+        Self { pool: Pool::planned(), num_threads: num_threads.max(1), scratch: AtomicUsize::new(0) }
+    }
+
+    fn scratch(&self, elements: usize) {
+        self.scratch.fetch_max(elements, Ordering::Relaxed);
+    }
+
+    fn temp(&self, elements: usize) -> Result<Temp> {
+        Temp::new(&self.pool, elements)
+    }
+
+    /// A product whose left factor, of `m` rows and `k` terms, is brought into f32 unless `lies_ready`.
+    fn product(&self, m: usize, k: usize, lies_ready: bool) -> Result<()> {
+        if lies_ready || k == 0 {
+            return Ok(());
+        }
+        let rows = (MAX_PREPARED / k).max(MAX_ROWS).min(m);
+        self.temp(rows * k).map(drop)
+    }
+}
+
+impl Backend for PlanBackend {
+    fn describe(&self) -> String {
+        format!("memory plan ({} threads)", self.num_threads)
+    }
+
+    fn device(&self) -> Device {
+        DEVICE
+    }
+
+    fn alloc(&self, shape: Shape, dtype: DType) -> Result<Tensor> {
+        let bytes = shape.num_elements() * dtype.size_bytes();
+        Ok(Tensor::from_buffer(Arc::new(HostBuffer::new(&self.pool, bytes)?), 0, shape, dtype))
+    }
+
+    fn upload(&self, _: &mut Tensor, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn download(&self, dst: &mut [u8], _: &Tensor) -> Result<()> {
+        dst.fill(0);
+        Ok(())
+    }
+
+    fn copy(&self, dst: &mut Tensor, src: &Tensor) -> Result<()> {
+        elementwise::check_copy(dst, src).map(drop)
+    }
+
+    fn fill_zero(&self, _: &mut Tensor) -> Result<()> {
+        Ok(())
+    }
+
+    fn trim(&self) {
+        self.pool.trim();
+    }
+
+    fn memory(&self) -> MemoryStats {
+        let scratch_bytes = self.scratch.load(Ordering::Relaxed) * size_of::<f32>() * self.num_threads;
+        MemoryStats { scratch_bytes, ..self.pool.stats() }
+    }
+
+    fn planner(&self) -> Arc<dyn Backend> {
+        Arc::new(Self::new(self.num_threads))
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn matmul_nt(&self, y: &mut Tensor, x: &Tensor, w: &Tensor) -> Result<()> {
+        let MatmulDims { m, k, .. } = matmul::check_nt(y, x, w)?;
+        self.product(m, k, x.dtype() == DType::F32)
+    }
+
+    fn matmul_nn(&self, dx: &mut Tensor, dy: &Tensor, w: &Tensor, _: bool) -> Result<()> {
+        let MatmulDims { m, n, .. } = matmul::check_nn(dx, dy, w)?;
+        self.product(m, n, dy.dtype() == DType::F32)
+    }
+
+    fn matmul_tn(&self, dw: &mut Tensor, dy: &Tensor, x: &Tensor, _: bool) -> Result<()> {
+        let MatmulDims { m, n, .. } = matmul::check_tn(dw, dy, x)?;
+        self.product(n, m, false)
+    }
+
+    fn embedding_forward(&self, y: &mut Tensor, tokens: &Tensor, w: &Tensor) -> Result<()> {
+        embedding::check_forward(y, tokens, w).map(drop)
+    }
+
+    fn embedding_backward(&self, dw: &mut Tensor, dy: &Tensor, tokens: &Tensor, _: bool) -> Result<()> {
+        embedding::check_backward(dw, dy, tokens).map(drop)
+    }
+
+    fn rms_norm_forward(&self, y: &mut Tensor, rstd: &mut Tensor, x: &Tensor, w: &Tensor, _: f32) -> Result<()> {
+        rms_norm::check_forward(y, rstd, x, w).map(drop)
+    }
+
+    fn rms_norm_backward(
+        &self,
+        dx: Option<(&mut Tensor, bool)>,
+        dw: Option<(&mut Tensor, bool)>,
+        dy: &Tensor,
+        x: &Tensor,
+        w: &Tensor,
+        rstd: &Tensor,
+    ) -> Result<()> {
+        let (dx, dw) = (dx.map(|(t, _)| &*t), dw.map(|(t, _)| &*t));
+        let (num_rows, dim) = rms_norm::check_backward(dx, dw, dy, x, w, rstd)?;
+        self.temp(if dw.is_some() { num_rows.div_ceil(NORM_ROWS) * dim } else { 0 }).map(drop)
+    }
+
+    fn rope_table(&self, table: &mut Tensor, positions: &Tensor, inv_freq: &Tensor) -> Result<()> {
+        rope::check_table(table, positions, inv_freq).map(drop)
+    }
+
+    fn rope_in_place(&self, x: &mut Tensor, table: &Tensor, dims: RopeDims, _: bool) -> Result<()> {
+        rope::check(x, table, dims).map(drop)
+    }
+
+    fn attention_forward(
+        &self,
+        o: &mut Tensor,
+        lse: &mut Tensor,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        doc_start: &Tensor,
+        dims: &AttentionDims,
+    ) -> Result<()> {
+        attention::check_forward(o, lse, q, k, v, doc_start, dims)?;
+        self.scratch(2 * dims.keys * dims.head_dim + QUERY_ROWS * (2 * dims.head_dim + KEYS));
+        Ok(())
+    }
+
+    fn attention_backward(
+        &self,
+        dq: &mut Tensor,
+        dk: &mut Tensor,
+        dv: &mut Tensor,
+        d_o: &Tensor,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        o: &Tensor,
+        lse: &Tensor,
+        doc_start: &Tensor,
+        dims: &AttentionDims,
+    ) -> Result<()> {
+        attention::check_forward(o, lse, q, k, v, doc_start, dims)?;
+        attention::check_gradients([("dq", dq, q), ("dk", dk, k), ("dv", dv, v), ("d_o", d_o, o)])?;
+        let width = dims.head_dim.next_multiple_of(NR);
+        self.scratch(5 * dims.keys * width + QUERY_ROWS * (3 * width + 2 * KEYS));
+        let chunks = Plan::chunks_per_row(dims, self.num_threads);
+        let num_tasks = dims.batch * dims.num_kv_heads * chunks;
+        self.temp(if chunks == 1 { 0 } else { num_tasks * 2 * dims.keys * width }).map(drop)
+    }
+
+    fn swiglu_forward(&self, h: &mut Tensor, gate: &Tensor, up: &Tensor) -> Result<()> {
+        swiglu::check(gate, &[("up", up), ("h", h)]).map(drop)
+    }
+
+    fn swiglu_backward(
+        &self,
+        dgate: &mut Tensor,
+        dup: &mut Tensor,
+        dh: &Tensor,
+        gate: &Tensor,
+        up: &Tensor,
+    ) -> Result<()> {
+        swiglu::check(gate, &[("up", up), ("dh", dh), ("dgate", dgate), ("dup", dup)]).map(drop)
+    }
+
+    fn head_loss(&self, out: HeadLossOut<'_>, h: &Tensor, w: &Tensor, labels: &Tensor, _: f32) -> Result<()> {
+        let (num_tokens, dim, vocab) = head_loss::check(&out, h, w, labels)?;
+        let width = chunk_len(num_tokens, vocab);
+        let row_len = dim.next_multiple_of(NR);
+        let want_grad = out.dh.is_some() || out.dw.is_some();
+        self.scratch(BLOCK * (width + row_len) + NR * row_len);
+        let _panels = self.temp(width * row_len)?;
+        let _transposed = self.temp(width * dim)?;
+        self.temp(width * dim)?;
+        let _logits = self.temp(if want_grad { vocab * width } else { 0 })?;
+        let _statistics = self.temp(vocab.div_ceil(BLOCK) * STATISTICS * width)?;
+        let num_shares = self.num_threads.min(vocab.div_ceil(BLOCK)).max(1);
+        self.temp(if out.dh.is_some() { num_shares * width * row_len } else { 0 }).map(drop)
+    }
+
+    fn add(&self, y: &mut Tensor, a: &Tensor, b: &Tensor) -> Result<()> {
+        elementwise::check_add(y, a, b).map(drop)
+    }
+
+    fn add_in_place(&self, y: &mut Tensor, x: &Tensor) -> Result<()> {
+        elementwise::check_add_in_place(y, x).map(drop)
+    }
+
+    fn adamw_step(
+        &self,
+        param: &mut Tensor,
+        exp_avg: &mut Tensor,
+        exp_avg_sq: &mut Tensor,
+        grad: &Tensor,
+        _: &AdamWStep,
+    ) -> Result<()> {
+        adamw::check(param, exp_avg, exp_avg_sq, grad).map(drop)
+    }
+
+    fn sgd_step(
+        &self,
+        param: &mut Tensor,
+        momentum_buffer: Option<&mut Tensor>,
+        grad: &Tensor,
+        _: &SgdStep,
+    ) -> Result<()> {
+        sgd::check(param, momentum_buffer.as_deref(), grad).map(drop)
+    }
+
+    fn sum_of_squares(&self, _: &Tensor) -> Result<f64> {
+        Ok(1.0)
+    }
+
+    fn read_scalar(&self, _: &Tensor) -> Result<f32> {
+        Ok(1.0)
+    }
+}
