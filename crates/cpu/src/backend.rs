@@ -1,5 +1,6 @@
 //! The backend: a crew of workers, a pool of memory, an instruction set.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use tensor::ops::adamw::AdamWStep;
@@ -69,6 +70,13 @@ fn check_bytes(op: &'static str, tensor: &Tensor, len_bytes: usize) -> Result<()
     Err(tensor::Error::Shape { op, name, expected, found: tensor.shape() })
 }
 
+/// `Error::OutOfMemory` if no machine has that many.
+fn num_bytes(shape: Shape, dtype: DType) -> Result<usize> {
+    let elements = shape.dims().iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
+    let bytes = elements.and_then(|n| n.checked_mul(dtype.size_bytes()));
+    bytes.ok_or(tensor::Error::OutOfMemory { device: DEVICE, bytes: usize::MAX })
+}
+
 impl Backend for CpuBackend {
     fn describe(&self) -> String {
         match self.num_threads() {
@@ -82,10 +90,13 @@ impl Backend for CpuBackend {
     }
 
     fn alloc(&self, shape: Shape, dtype: DType) -> Result<Tensor> {
-        let elements = shape.dims().iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
-        let bytes = elements.and_then(|n| n.checked_mul(dtype.size_bytes()));
-        let bytes = bytes.ok_or(tensor::Error::OutOfMemory { device: DEVICE, bytes: usize::MAX })?;
+        let bytes = num_bytes(shape, dtype)?;
         Ok(Tensor::from_buffer(Arc::new(HostBuffer::new(&self.pool, bytes)?), 0, shape, dtype))
+    }
+
+    fn alloc_in_file(&self, shape: Shape, dtype: DType, dir: &Path) -> Result<Tensor> {
+        let bytes = num_bytes(shape, dtype)?;
+        Ok(Tensor::from_buffer(Arc::new(HostBuffer::in_file(&self.pool, bytes, dir)?), 0, shape, dtype))
     }
 
     fn upload(&self, dst: &mut Tensor, bytes: &[u8]) -> Result<()> {

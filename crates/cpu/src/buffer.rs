@@ -8,6 +8,7 @@
 use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use tensor::{Buffer, Device, DeviceKind, Error, Result, Tensor};
@@ -21,12 +22,13 @@ pub(crate) const DEVICE: Device = Device { kind: DeviceKind::Cpu, index: 0 };
 /// Borrow count while an op writes; otherwise it is the number of readers.
 const WRITING: i32 = -1;
 
-/// A region of a pool, given back to it on drop.
+/// A region of a pool, given back to it on drop; or a region in a file, which no pool keeps.
 pub(crate) struct HostBuffer {
     /// Present until drop.
     region: Option<Region>,
     len_bytes: usize,
     borrows: AtomicI32,
+    is_in_file: bool,
     pool: Pool,
 }
 
@@ -34,7 +36,15 @@ impl HostBuffer {
     /// A buffer of `len_bytes` with any contents; `Error::OutOfMemory` if the system has no memory left.
     pub(crate) fn new(pool: &Pool, len_bytes: usize) -> Result<Self> {
         let region = pool.take(len_bytes).ok_or(Error::OutOfMemory { device: DEVICE, bytes: len_bytes })?;
-        Ok(Self { region: Some(region), len_bytes, borrows: AtomicI32::new(0), pool: pool.clone() })
+        Ok(Self { region: Some(region), len_bytes, borrows: AtomicI32::new(0), is_in_file: false, pool: pool.clone() })
+    }
+
+    /// A buffer of `len_bytes` zeros in a file in `dir`; `Error::Host` if there is no room for it.
+    pub(crate) fn in_file(pool: &Pool, len_bytes: usize, dir: &Path) -> Result<Self> {
+        let region = pool.take_in_file(len_bytes, dir).map_err(|error| Error::Host {
+            reason: format!("cannot keep {len_bytes} bytes in a file in `{}`: {error}", dir.display()),
+        })?;
+        Ok(Self { region: Some(region), len_bytes, borrows: AtomicI32::new(0), is_in_file: true, pool: pool.clone() })
     }
 
     /// The buffer of a tensor; `Error::WrongDevice` if it is not in host memory.
@@ -69,8 +79,10 @@ impl HostBuffer {
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
-        if let Some(region) = self.region.take() {
-            self.pool.give_back(region);
+        match self.region.take() {
+            Some(region) if self.is_in_file => self.pool.drop_in_file(region),
+            Some(region) => self.pool.give_back(region),
+            None => {}
         }
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! Checked: `recipes/tests/memory.rs` compares it with real steps.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -71,6 +72,11 @@ impl Backend for PlanBackend {
     fn alloc(&self, shape: Shape, dtype: DType) -> Result<Tensor> {
         let bytes = shape.num_elements() * dtype.size_bytes();
         Ok(Tensor::from_buffer(Arc::new(HostBuffer::new(&self.pool, bytes)?), 0, shape, dtype))
+    }
+
+    fn alloc_in_file(&self, shape: Shape, dtype: DType, dir: &Path) -> Result<Tensor> {
+        let bytes = shape.num_elements() * dtype.size_bytes();
+        Ok(Tensor::from_buffer(Arc::new(HostBuffer::in_file(&self.pool, bytes, dir)?), 0, shape, dtype))
     }
 
     fn upload(&self, _: &mut Tensor, _: &[u8]) -> Result<()> {

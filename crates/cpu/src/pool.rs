@@ -5,6 +5,8 @@
 //! back longest ago return to the system.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tensor::MemoryStats;
@@ -114,6 +116,21 @@ impl Pool {
         };
         self.state().count_live(region.len_bytes());
         Some(region)
+    }
+
+    /// A region of `len_bytes` zeros in a file in `dir`; it goes back by [`Pool::drop_in_file`].
+    pub(crate) fn take_in_file(&self, len_bytes: usize, dir: &Path) -> io::Result<Region> {
+        let is_planned = self.state().is_planned;
+        let len_bytes = len_bytes.max(MIN_BYTES);
+        let region = if is_planned { Region::planned(len_bytes) } else { Region::in_file(dir, len_bytes)? };
+        self.state().stats.file_bytes += len_bytes;
+        Ok(region)
+    }
+
+    /// Ends a region in a file: its size may never be asked for again, so it is not kept.
+    pub(crate) fn drop_in_file(&self, region: Region) {
+        self.state().stats.file_bytes -= region.len_bytes();
+        drop(region);
     }
 
     /// Takes a region back.

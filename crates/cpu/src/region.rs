@@ -1,7 +1,8 @@
 //! Memory taken from the system: aligned, initialised, given back on drop.
 //!
 //! Small regions come from the allocator, large ones from the kernel in whole huge pages where the system has them, so that
-//! passes over big tensors miss the address cache less.
+//! passes over big tensors miss the address cache less. A region may lie in a file instead: then the kernel brings its pages
+//! when they are used and writes them back when memory is short, so it may be larger than memory.
 #![expect(unsafe_code, reason = "owns raw memory")]
 
 use std::alloc::Layout;
@@ -59,6 +60,36 @@ impl Region {
         // SAFETY: the layout's size is not 0.
         let start = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
         Some(Self { start, len_bytes, source: Source::Allocator(layout) })
+    }
+
+    /// `len_bytes` zeros in a file without a name in `dir`, which is gone when the region is, or when the process is. Its space is
+    /// taken at once, so that a full disk shows here.
+    #[cfg(unix)]
+    pub(crate) fn in_file(dir: &std::path::Path, len_bytes: usize) -> std::io::Result<Self> {
+        use std::os::fd::AsRawFd;
+        assert!(len_bytes > 0, "a region has at least one byte");
+        let file = tempfile::tempfile_in(dir)?;
+        let len = libc::off_t::try_from(len_bytes).map_err(|_| std::io::ErrorKind::FileTooLarge)?;
+        // SAFETY: the descriptor is open for as long as `file` lives.
+        let code = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, len) };
+        if code != 0 {
+            return Err(std::io::Error::from_raw_os_error(code));
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh mapping touches no memory of this process. Nobody else can open the file, so nothing shortens it.
+        let base =
+            unsafe { libc::mmap(std::ptr::null_mut(), len_bytes, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        let base = NonNull::new(base).expect("a mapping never begins at address 0");
+        Ok(Self { start: base.cast(), len_bytes, source: Source::Mapped { base, len_bytes } })
+    }
+
+    /// Files cannot be mapped here.
+    #[cfg(not(unix))]
+    pub(crate) fn in_file(_: &std::path::Path, _: usize) -> std::io::Result<Self> {
+        Err(std::io::ErrorKind::Unsupported.into())
     }
 
     /// A region that is counted but holds nothing: its bytes must not be asked for.
@@ -157,6 +188,20 @@ mod tests {
         let region = Region::planned(1 << 50);
         assert_eq!(region.len_bytes(), 1 << 50);
         let _ = region.bytes();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a file")]
+    fn a_region_in_a_file_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut region = Region::in_file(dir.path(), 5 << 20).unwrap();
+        assert!(region.bytes().iter().all(|&b| b == 0));
+        region.bytes_mut().fill(7);
+        assert!(region.bytes().iter().all(|&b| b == 7));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert!(Region::in_file(&dir.path().join("absent"), 8).is_err());
+        assert!(Region::in_file(dir.path(), 1 << 60).is_err());
     }
 
     #[test]

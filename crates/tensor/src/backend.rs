@@ -9,6 +9,7 @@
 //! - Activation gradients overwrite unless the op takes `accumulate`; parameter gradients take `accumulate` always.
 //! - Same inputs, same number of threads: same bits.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::ops::adamw::AdamWStep;
@@ -31,6 +32,8 @@ pub struct MemoryStats {
     pub peak_held_bytes: usize,
     /// What ops work in, besides.
     pub scratch_bytes: usize,
+    /// In tensors that live in files.
+    pub file_bytes: usize,
 }
 
 /// A device that computes. Object-safe; one value a rank, shared by reference.
@@ -44,6 +47,9 @@ pub trait Backend: Send + Sync {
 
     /// A tensor with undefined contents.
     fn alloc(&self, shape: Shape, dtype: DType) -> Result<Tensor>;
+    /// A tensor of zeros that lives in a file without a name in the folder `dir`, and is read and written by ops like any other.
+    /// The file is gone with the tensor. `Error::Host` if there is no room, or if the device cannot.
+    fn alloc_in_file(&self, shape: Shape, dtype: DType, dir: &Path) -> Result<Tensor>;
     /// Copies host bytes (native byte order) into `dst`. `Error::Shape` if the lengths differ.
     fn upload(&self, dst: &mut Tensor, bytes: &[u8]) -> Result<()>;
     /// Copies `src` into host bytes. `Error::Shape` if the lengths differ.

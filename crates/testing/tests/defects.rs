@@ -86,6 +86,7 @@ impl Backend for Defective {
         fn device() -> Device;
         fn upload(dst: &mut Tensor, bytes: &[u8]) -> Result<()>;
         fn download(dst: &mut [u8], src: &Tensor) -> Result<()>;
+        fn alloc_in_file(shape: Shape, dtype: DType, dir: &std::path::Path) -> Result<Tensor>;
         fn fill_zero(dst: &mut Tensor) -> Result<()>;
         fn trim();
         fn memory() -> MemoryStats;
