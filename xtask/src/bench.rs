@@ -1,8 +1,9 @@
 //! `cargo xtask bench`: builds the release binary, then runs the workspace's bench targets one after another.
 //!
 //! A kernel's bench is a bench target of its crate (`crates/cpu/benches/matmul.rs`, `[[bench]] harness = false`); it is
-//! found by itself, nothing is listed here. Each prints its own table, times and rates measured in that run. Whole
-//! training steps, beside a peer, come last: see [`peer`].
+//! found by itself, nothing is listed here. Each prints its own table, times and rates measured in that run. One that requires
+//! features, because it compares with other crates, runs only if a filter is given. Whole training steps, beside a peer,
+//! come last: see [`peer`].
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -29,20 +30,22 @@ struct Bench {
     package: String,
     target: String,
     name: String,
+    features: Vec<String>,
 }
 
 /// Runs, or lists, the benches.
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let filter = args.filter.as_deref().unwrap_or("");
-    let benches: Vec<Bench> =
+    let mut benches: Vec<Bench> =
         benches(&Workspace::load()?).into_iter().filter(|bench| bench.name.contains(filter)).collect();
     if args.list {
         for bench in &benches {
-            println!("{}", bench.name);
+            println!("{}{}", bench.name, if bench.features.is_empty() { "" } else { " (needs a filter)" });
         }
         println!("{} (needs --rows)", peer::NAME);
         return Ok(());
     }
+    benches.retain(|bench| bench.features.is_empty() || args.filter.is_some());
     let whole_steps = peer::NAME.contains(filter) && (args.peer.given() || filter == peer::NAME);
     if benches.is_empty() && !whole_steps {
         bail!("no bench named like `{filter}`; `cargo xtask bench --list` prints all names");
@@ -50,7 +53,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     cargo(["build", "--release", "--package", "ferrotune"]).run()?;
     for bench in &benches {
         println!("== {}", bench.name);
-        cargo(["bench", "--package", &bench.package, "--bench", &bench.target]).run()?;
+        let features = bench.features.join(",");
+        cargo(["bench", "--package", &bench.package, "--bench", &bench.target, "--features", &features]).run()?;
     }
     if whole_steps {
         println!("== {}", peer::NAME);
@@ -64,7 +68,9 @@ fn benches(workspace: &Workspace) -> Vec<Bench> {
     for package in &workspace.packages {
         for target in package.targets.iter().filter(|target| target.kind.iter().any(|kind| kind == "bench")) {
             let name = format!("{}/{}", package.folder(), target.name);
-            benches.push(Bench { package: package.name.clone(), target: target.name.clone(), name });
+            let (package, target, features) =
+                (package.name.clone(), target.name.clone(), target.required_features.clone());
+            benches.push(Bench { package, target, name, features });
         }
     }
     benches.sort_by(|a, b| a.name.cmp(&b.name));
@@ -79,10 +85,12 @@ mod tests {
     fn bench_targets_are_found_by_kind() {
         let metadata = br#"{"packages": [{"name": "ferrotune-cpu", "manifest_path": "/w/crates/cpu/Cargo.toml",
             "dependencies": [], "targets": [{"name": "cpu", "kind": ["lib"]}, {"name": "norm", "kind": ["bench"]},
+            {"name": "peers", "kind": ["bench"], "required-features": ["peers"]},
             {"name": "matmul", "kind": ["bench"]}, {"name": "bench", "kind": ["test"]}]}]}"#;
         let found = benches(&Workspace::parse(metadata).unwrap());
         let names: Vec<&str> = found.iter().map(|bench| bench.name.as_str()).collect();
-        assert_eq!(names, ["cpu/matmul", "cpu/norm"]);
+        assert_eq!(names, ["cpu/matmul", "cpu/norm", "cpu/peers"]);
         assert_eq!(found[0].package, "ferrotune-cpu");
+        assert_eq!((found[0].features.len(), found[2].features.as_slice()), (0, ["peers".to_owned()].as_slice()));
     }
 }

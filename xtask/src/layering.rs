@@ -13,7 +13,7 @@ use crate::workspace::{Dependency, Package, Workspace};
 type Edges = (&'static str, &'static [&'static str]);
 
 const EDGES: &[Edges] = &[
-    ("cli", &["recipes", "hub", "cpu", "wgpu", "cuda"]),
+    ("cli", &["recipes", "hub", "dist", "cpu", "wgpu", "cuda"]),
     // `tokenizers`: a recipe hands it the vocabulary that `checkpoint` read from a GGUF file.
     ("recipes", &["train", "models", "optim", "checkpoint", "data", "tokenizers", "metrics", "dist", "tensor"]),
     ("train", &["optim", "dist", "checkpoint", "tensor"]),

@@ -12,6 +12,7 @@ mod configs;
 mod first_run;
 mod fuzz;
 mod layering;
+mod mpi;
 mod peer;
 mod smollm2;
 mod sources;
@@ -124,6 +125,7 @@ fn check(steps: &mut Steps) {
     steps.run("configs", || configs::run(true));
     steps.run("clippy", || cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]).run());
     steps.run("docs", || cargo(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").run());
+    mpi::check(steps);
 }
 
 fn test(steps: &mut Steps, args: &TestArgs) {
@@ -141,6 +143,7 @@ fn test(steps: &mut Steps, args: &TestArgs) {
     } else if args.nextest.is_empty() {
         steps.run("tests", || nextest(&["--workspace", "--no-fail-fast"]).run());
         steps.run("doc tests", || cargo(["test", "--workspace", "--doc", "--quiet"]).run());
+        mpi::test(steps);
     } else {
         steps.run("tests", || nextest(&[]).args(&args.nextest).run());
     }

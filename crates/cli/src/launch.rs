@@ -15,11 +15,15 @@ pub(crate) struct LaunchArgs {
     #[arg(long, alias = "nproc_per_node", value_name = "N")]
     nproc_per_node: Option<String>,
 
-    /// Machines, `N` or `MIN:MAX`; more than one is not available yet in this version
+    /// What ranks are: `threads` of this process, or `mpi` processes that `mpirun` starts [default: threads]
+    #[arg(long, value_enum, value_name = "WHAT", hide_possible_values = true)]
+    launcher: Option<Launcher>,
+
+    /// Machines, `N` or `MIN:MAX`; more than one is started by `mpirun` or `srun` themselves
     #[arg(long, value_name = "N")]
     nnodes: Option<String>,
 
-    /// This machine's number; 0 is the only one in this version
+    /// This machine's number; only 0, as for `--nnodes`
     #[arg(long, alias = "node_rank", value_name = "N")]
     node_rank: Option<String>,
 
@@ -112,11 +116,23 @@ pub(crate) struct LaunchArgs {
     run_path: bool,
 }
 
+/// What the ranks of a run are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum Launcher {
+    /// Threads of one process.
+    #[default]
+    Threads,
+    /// Processes that talk through MPI.
+    Mpi,
+}
+
 /// How a recipe is launched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Launch {
     /// Ranks to run.
     pub(crate) num_ranks: usize,
+    /// What they are.
+    pub(crate) launcher: Launcher,
     /// One line for each option without effect.
     pub(crate) notices: Vec<String>,
 }
@@ -135,14 +151,13 @@ impl LaunchArgs {
         let num_nodes = self.nnodes.as_deref().map_or(Ok(1), |text| nodes(text, "--nnodes"))?;
         if num_nodes > 1 {
             let option = format!("--nnodes {}", self.nnodes.as_deref().unwrap_or_default());
-            return Err(refused(&option, "more than one machine is not available yet in this version")
-                .hint("leave it out, or write `--nnodes 1`"));
+            return Err(refused(&option, "ranks that this program starts are on one machine")
+                .hint("start it on all machines by `mpirun -n RANKS tune run ...` or `srun tune run ...`"));
         }
         if self.node_rank.as_deref().map_or(Ok(0), |text| number(text, "--node-rank"))? > 0 {
             let option = format!("--node-rank {}", self.node_rank.as_deref().unwrap_or_default());
-            return Err(
-                refused(&option, "more than one machine is not available yet in this version").hint("leave it out")
-            );
+            return Err(refused(&option, "ranks that this program starts are on one machine")
+                .hint("start it on all machines by `mpirun -n RANKS tune run ...` or `srun tune run ...`"));
         }
         if self.max_restarts.as_deref().map_or(Ok(0), |text| number(text, "--max-restarts"))? > 0 {
             let option = format!("--max-restarts {}", self.max_restarts.as_deref().unwrap_or_default());
@@ -160,7 +175,7 @@ impl LaunchArgs {
             let option = format!("--nproc-per-node {}", self.nproc_per_node.as_deref().unwrap_or_default());
             return Err(refused(&option, &reason).hint(hint));
         }
-        Ok(Launch { num_ranks, notices: self.notices() })
+        Ok(Launch { num_ranks, launcher: self.launcher.unwrap_or_default(), notices: self.notices() })
     }
 
     fn notices(&self) -> Vec<String> {
@@ -255,7 +270,10 @@ mod tests {
     #[test]
     fn one_rank_suits_every_recipe() {
         let args = LaunchArgs { nproc_per_node: Some("1".into()), nnodes: Some("1:1".into()), ..LaunchArgs::default() };
-        assert_eq!(launch("full_finetune_single_device", &args), Ok(Launch { num_ranks: 1, notices: vec![] }));
+        assert_eq!(
+            launch("full_finetune_single_device", &args),
+            Ok(Launch { num_ranks: 1, launcher: Launcher::Threads, notices: vec![] })
+        );
     }
 
     #[test]

@@ -97,6 +97,8 @@ refused! {
     TRAIN config_is_not_text(): |t| t.write("run.yaml", b"output_dir: \xff\xfe\n");
     TRAIN config_is_empty(): |t| t.write("run.yaml", "");
     TRAIN config_refers_to_a_missing_key("output_dir=${output_dri}");
+    TRAIN config_refers_to_several_missing_keys("output_dir=${output_dri}", "seed=${oc.env:SEED_OF_NOBODY}");
+    TRAIN config_has_several_faults(): |t| t.edit("run.yaml", "batch_size: 2", "batch_size: 2\nbatch_size: =\nseed: !x 1");
     TRAIN config_refers_in_a_circle("output_dir=${checkpointer.output_dir}");
 }
 
@@ -111,6 +113,8 @@ refused! {
     TRAIN epochs_zero("epochs=0");
     TRAIN lr_is_a_word("optimizer.lr=abc");
     TRAIN lr_is_nan("optimizer.lr=nan");
+    TRAIN lr_is_infinite("optimizer.lr=.inf");
+    TRAIN seed_is_too_large("seed=99999999999999999999");
     TRAIN clip_grad_norm_quoted_none("clip_grad_norm='None'");
     TRAIN clip_grad_norm_lower_case_none("clip_grad_norm=none");
     TRAIN shuffle_is_a_word("shuffle=maybe");
@@ -134,6 +138,10 @@ refused! {
     TRAIN override_as_a_flag("--epochs", "3");
     TRAIN override_is_half_a_list("optimizer.betas=[0.9");
     TRAIN removed_key_is_not_there("~dataset.pakced");
+    TRAIN several_bad_overrides("~dataset.pakced", "--epochs", "3", "optimizer.betas=[0.9", "seed");
+    TRAIN override_of_the_config("config=other.yaml");
+    TRAIN override_without_a_key("=5");
+    TRAIN output_dir_is_none("output_dir=None");
 }
 
 // The checkpoint folder.
@@ -198,6 +206,12 @@ refused! {
     TRAIN dataset_split_is_wrong("dataset.split=train[:x]");
     TRAIN dataset_on_a_hub("dataset.source=tatsu-lab/alpaca", "~dataset.data_files");
     TRAIN row_without_a_column(): |t| t.write("rows.jsonl", ROW.repeat(4) + "{\"input\": \"a\", \"answer\": \"b\"}\n");
+    TRAIN row_of_the_second_dataset_without_a_column(): |t| {
+        t.write("more.jsonl", "{\"input\": \"a\", \"answer\": \"b\"}\n");
+        let section = "  _component_: torchtune.datasets.instruct_dataset\n  source: json\n  data_files:";
+        let second = section.replacen("  _", "- _", 1);
+        t.edit("run.yaml", &format!("{section} rows.jsonl\n"), &format!("{second} rows.jsonl\n{second} more.jsonl\n"));
+    };
     TRAIN row_with_a_list_for_a_text(): |t| t.write("rows.jsonl", ROW.repeat(4) + "{\"input\": \"a\", \"output\": [1]}\n");
     TRAIN row_is_not_an_object(): |t| t.write("rows.jsonl", ROW.repeat(4) + "[\"a\"]\n");
     TRAIN row_is_not_json(): |t| t.write("rows.jsonl", ROW.repeat(4) + "{\"input\": \"a\", \"output\"\n");
@@ -347,6 +361,30 @@ fn loss_that_is_not_finite_before_the_first_checkpoint() {
 #[test]
 fn weights_that_are_not_finite_are_not_saved() {
     let tiny = Tiny::new();
-    fail("weights_are_not_finite", &tiny, &["optimizer.lr=.inf", "save_every_n_steps=1"]);
+    fail("weights_are_not_finite", &tiny, &["optimizer.lr=1e300", "save_every_n_steps=1"]);
     assert!(checkpoints(&tiny).is_empty());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_under_stdout_ends_a_run() {
+    let tiny = Tiny::new();
+    let logger = "metric_logger=torchtune.training.metric_logging.StdoutLogger";
+    for arguments in [&GENERATE[..], &[&TRAIN[..], &[logger]].concat()] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("there");
+        let output = tiny.tune(arguments).stdout(full).output().expect("the program starts");
+        let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+        let error = &stderr[stderr.find("error:").expect("an error")..];
+        assert!(error.contains("stdout") && error.contains("No space left on device"), "{error}");
+        assert_eq!(error.matches("error").count(), 2, "said once: {error}");
+        assert_eq!(output.status.code(), Some(1), "{error}");
+    }
+}
+
+#[test]
+fn an_answer_that_nobody_reads_is_no_failure() {
+    let tiny = Tiny::new();
+    let mut child = tiny.tune(&GENERATE).stdout(std::process::Stdio::piped()).spawn().expect("the program starts");
+    drop(child.stdout.take());
+    assert!(child.wait().expect("ends").success());
 }

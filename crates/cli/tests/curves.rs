@@ -5,11 +5,11 @@ use std::path::Path;
 use super::common::{LoggedStep, parse_log, read_log, succeed, tune};
 
 /// A curve file: how the reference was run, and what it logged.
-struct Curve {
-    name: String,
+pub(crate) struct Curve {
+    pub(crate) name: String,
     recipe: String,
-    config: String,
-    overrides: Vec<String>,
+    pub(crate) config: String,
+    pub(crate) overrides: Vec<String>,
     steps: Vec<LoggedStep>,
 }
 
@@ -48,7 +48,8 @@ impl Curve {
         self.overrides.iter().any(|o| o == "dtype=bf16")
     }
 
-    fn compare(&self, found: &[LoggedStep], what: &str) {
+    /// Compares every value of the curve with what a run logged.
+    pub(crate) fn compare(&self, found: &[LoggedStep], what: &str) {
         assert_eq!(found.len(), self.steps.len(), "{what}: number of steps");
         for (found, expected) in found.iter().zip(&self.steps) {
             assert_eq!(found.step, expected.step, "{what}");
@@ -81,7 +82,8 @@ fn curves(conformance: &Path) -> Vec<Curve> {
     paths.iter().map(|path| Curve::read(path)).collect()
 }
 
-fn curve(conformance: &Path, name: &str) -> Option<Curve> {
+/// The curve of that name.
+pub(crate) fn curve(conformance: &Path, name: &str) -> Option<Curve> {
     curves(conformance).into_iter().find(|curve| curve.name == name)
 }
 

@@ -105,6 +105,8 @@ fn patterns_leave_files_out() {
     assert!(!place.has("out/original") && !place.has("out/model.safetensors"));
     place.show("patterns_that_leave_nothing", &["owner/tiny", "--output-dir", "none", "--ignore-patterns", "*"], &[]);
     assert!(!place.has("none"));
+    place.show("pattern_malformed", &["owner/tiny", "--output-dir", "none", "--ignore-patterns", "*.md,["], &[]);
+    assert!(!place.has("none"));
 }
 
 #[test]
@@ -253,6 +255,14 @@ fn folders_and_disks_that_take_nothing() {
         let part = place.dir.path().join("full/model.safetensors.part");
         std::os::unix::fs::symlink("/dev/full", part).expect("writable");
         place.show("disk_full", &["owner/tiny", "--output-dir", "full"], &[]);
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("there");
+        let output = place.download(&["owner/tiny", "--output-dir", "out2"]).stdout(full).output().expect("it starts");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("error: cannot write `stdout`"), "{stderr}");
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        // Beside the files, what is written last.
+        std::fs::create_dir_all(place.dir.path().join("out3/original_repo_id.json")).expect("writable");
+        place.show("no_room_for_the_repository_s_id", &["owner/tiny", "--output-dir", "out3"], &[]);
     }
 }
 
@@ -279,7 +289,9 @@ fn an_interrupted_download_is_gone_on_with() {
     let status = child.wait().expect("it ends");
     let mut stderr = String::new();
     child.stderr.take().expect("piped").read_to_string(&mut stderr).expect("UTF-8");
-    assert!(!status.success(), "{stderr}");
+    assert_eq!(status.code(), Some(130), "{stderr}");
+    let kept = "interrupted: `out/model.safetensors.part` is kept, and the same command goes on from it\n";
+    assert!(stderr.ends_with(kept), "{stderr}");
     assert!(!place.has("out/model.safetensors") && place.has("out/model.safetensors.part"));
     place.show("after_an_interruption", &TINY, &[]);
     let requests = place.server.requests();

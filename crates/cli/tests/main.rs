@@ -5,6 +5,7 @@ mod common;
 mod curves;
 mod download;
 mod first_run;
+mod ranks;
 mod runs;
 mod tiny;
 #[path = "../../recipes/tests/tiny_folder.rs"]

@@ -39,6 +39,7 @@ fn folder() -> tempfile::TempDir {
     );
     write("recipe.py", "print('hello')\n");
     write("broken.yaml", "a: [1, 2\nb: 3\n");
+    write("faulty.yaml", "seed: 1\nseed: 2\nlr: !mine 3\nepochs: *nowhere\ndtype: =\nmodel: [1, 2\nb: 3\nb: 4\n");
     dir
 }
 
@@ -78,6 +79,8 @@ shown! {
     cp_without_clobber: "cp", CONFIG, "run.yaml", "-n";
     cp_into_a_missing_folder: "cp", CONFIG, "a/b/mine.yaml";
     cp_making_folders: "cp", CONFIG, "a/b/mine.yaml", "--make-parents";
+    cp_below_a_file: "cp", CONFIG, "run.yaml/a/mine.yaml";
+    cp_below_a_file_making_folders: "cp", CONFIG, "run.yaml/a/mine.yaml", "--make-parents";
     cp_a_recipe: "cp", "full_finetune_single_device", "mine.py";
     cp_a_misspelt_config: "cp", "llama3_2/1B_full_singel_device", "mine.yaml";
     cp_an_unknown_config: "cp", "nothing_like_it", "mine.yaml";
@@ -92,6 +95,11 @@ shown! {
     cat_a_misspelt_config: "cat", "llama3_2/1b_full_single_devise";
     cat_a_config_by_its_file_name: "cat", "1B_full_single_device.yaml";
     cat_broken_yaml: "cat", "broken.yaml";
+    cat_faulty_yaml: "cat", "faulty.yaml";
+    cat_with_an_empty_key: "cat", "run.yaml", "=5", "a..b=1", "config=1";
+    cat_with_references_to_nothing: "cat", "run.yaml", "a=${outptu_dir}", "output_dir=${nope}", "--resolved";
+    cat_with_a_change_as_a_flag: "cat", "run.yaml", "--batch-size=4";
+    cat_with_bad_changes: "cat", "run.yaml", "batch_size", "=", "4", "~nope", "optimizer.betas[7]=1", "a={b: =}";
     cat_with_a_reference_to_nothing: "cat", "run.yaml", "a=${outptu_dir}", "--resolved";
 
     validate_a_built_in_config: "validate", CONFIG, "optimizer=torch.optim.AdamW";
@@ -102,6 +110,14 @@ shown! {
     validate_what_is_not_available: "validate", "gemma/2B_lora_single_device";
     validate_a_missing_file: "validate", "mine.yaml";
     validate_broken_yaml: "validate", "broken.yaml";
+    validate_faulty_yaml: "validate", "faulty.yaml";
+    validate_bad_references: "validate", "run.yaml", "output_dir=${nope}", "optimizer.lr=${epochs}", "epochs=${seed}", "seed=${epochs}";
+    validate_bad_references_of_a_packed_dataset: "validate", CONFIG, "optimizer=torch.optim.AdamW", "dataset.packed=True",
+        "tokenizer.max_seq_len=${length}";
+    validate_bad_changes: "validate", "run.yaml", "batch_size", "=", "4", "~nope", "optimizer.betas[7]=1", "a={b: =}";
+    validate_changes_that_set_nothing: "validate", CONFIG, "=5", "optimizer..lr=1", "batch..size=1", "config=mine.yaml";
+    validate_numbers_that_are_none: "validate", CONFIG, "optimizer=torch.optim.AdamW", "optimizer.lr=.inf",
+        "optimizer.weight_decay=.nan", "clip_grad_norm=.inf", "batch_size=99999999999999999999";
 
     validate_what_hides_nothing: "validate", CONFIG, "optimizer=torch.optim.AdamW", "device=tpu", "epochs=0", "clip_grad_norm=1",
         "checkpointer.model_type=GEMMA";
@@ -211,4 +227,45 @@ fn a_reader_may_stop_reading() {
         tune(dir.path()).arg("ls").stdout(std::process::Stdio::piped()).spawn().expect("the program starts");
     drop(child.stdout.take());
     assert!(child.wait().expect("ends").success());
+}
+
+/// A full disk is told once, with the exit code of what failed, by whatever prints.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_a_failure() {
+    let dir = folder();
+    for arguments in [
+        &["ls"][..],
+        &["cat", CONFIG],
+        &["validate", CONFIG, "optimizer=torch.optim.AdamW"],
+        &["cp", CONFIG, "mine.yaml"],
+        &["cp", CONFIG, "run.yaml", "-n"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["completions", "bash"],
+        &["--help"],
+        &[],
+        &["--version"],
+        &["run", "--help"],
+        &["run", "generate", "--help"],
+        &["download", "--help"],
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("there");
+        let output = tune(dir.path()).args(arguments).stdout(full).output().expect("the program starts");
+        let expected = "error: cannot write `stdout`\n  caused by: No space left on device (os error 28)\n";
+        assert_eq!(String::from_utf8_lossy(&output.stderr), expected, "{arguments:?}");
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_reader_of_help_may_stop_reading() {
+    let dir = folder();
+    for arguments in [&["--help"][..], &["run", "--help"], &["--version"]] {
+        let mut command = tune(dir.path());
+        let mut child =
+            command.args(arguments).stdout(std::process::Stdio::piped()).spawn().expect("the program starts");
+        drop(child.stdout.take());
+        assert!(child.wait().expect("ends").success(), "{arguments:?}");
+    }
 }

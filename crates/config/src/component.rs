@@ -186,6 +186,7 @@ macro_rules! __default_text {
 macro_rules! __check {
     () => { ::core::option::Option::<$crate::check::Check>::None };
     (positive) => { ::core::option::Option::Some($crate::check::Check::Positive) };
+    (positive_or_inf) => { ::core::option::Option::Some($crate::check::Check::PositiveOrInf) };
     (one_of($($word:literal),+ $(,)?)) => { ::core::option::Option::Some($crate::check::Check::OneOf(&[$($word),+])) };
     ($range:expr) => { ::core::option::Option::Some($crate::check::Check::from($range)) };
 }

@@ -4,7 +4,6 @@
 //! [`Error::hint`] gives the one action that helps, where there is one.
 
 use std::io;
-use std::sync::Arc;
 
 use crate::problems::ProblemList;
 use crate::source::Origin;
@@ -28,33 +27,7 @@ pub enum Error {
         /// The first bad line.
         line: usize,
     },
-    /// The text is not YAML, or is YAML that a config may not contain.
-    #[error("{fault}{}{}{}", origin.within_token(), fault.detail(), origin.shown_file())]
-    Yaml {
-        /// What is wrong.
-        fault: YamlFault,
-        /// Where.
-        origin: Origin,
-    },
-    /// A command-line argument cannot be used.
-    #[error("{fault}")]
-    Override {
-        /// What is wrong.
-        fault: OverrideFault,
-        /// The argument.
-        token: Arc<str>,
-    },
-    /// A `${…}` cannot be replaced by a value.
-    #[error("cannot resolve `{key}`{}\n  {fault}{}", origin.within(), origin.shown())]
-    Interpolation {
-        /// What is wrong.
-        fault: ReferenceFault,
-        /// The dotted key whose value holds the reference.
-        key: String,
-        /// Where that value was given.
-        origin: Origin,
-    },
-    /// Keys, types or values that the recipe and its components do not accept.
+    /// All that is wrong with the text, the command line, the references, or the keys and values: what one stage finds.
     #[error("{0}")]
     Problems(ProblemList),
 }
@@ -65,9 +38,6 @@ impl Error {
         match self {
             Self::Read { .. } => Some("give the path of a YAML file, relative to the working directory".into()),
             Self::NotUtf8 { .. } => Some("save the file as UTF-8".into()),
-            Self::Yaml { fault, .. } => fault.hint(),
-            Self::Override { fault, .. } => fault.hint(),
-            Self::Interpolation { fault, .. } => fault.hint(),
             Self::Problems(list) => list.hint(),
         }
     }
@@ -136,6 +106,12 @@ pub enum YamlFault {
         /// The text.
         text: String,
     },
+    /// An alias without an anchor.
+    #[error("unknown alias `*{name}`")]
+    UnknownAlias {
+        /// Its name.
+        name: String,
+    },
     /// An alias inside its own anchor.
     #[error("alias refers to the value that contains it")]
     RecursiveAlias,
@@ -166,31 +142,49 @@ pub enum YamlFault {
 }
 
 impl YamlFault {
-    fn detail(&self) -> String {
+    pub(crate) fn detail(&self) -> String {
         match self {
             Self::Syntax { reason } => format!("\n  {reason}"),
             Self::DuplicateKey { first_line: Some(line), .. } => format!("\n  first on line {line}"),
             Self::Key { found } => format!("\n  expected text or a number before `:`, found {found}"),
             Self::Merge { found } => format!("\n  expected a section or a list of sections, found {found}"),
+            Self::UnknownAlias { name } => format!("\n  expected an anchor `&{name}` before it"),
             Self::Tagged { found, .. } => format!("\n  found `{found}`"),
             Self::Root { found } => format!("\n  expected `key: value` lines, found {found}"),
             _ => String::new(),
         }
     }
 
-    fn hint(&self) -> Option<String> {
-        match self {
-            Self::Syntax { reason } => syntax_hint(reason).map(Into::into),
-            Self::Tab => Some("write spaces instead of the tab".into()),
-            Self::Character { code } => Some(format!("remove it, or write `\\u{code:04x}` between double quotes")),
-            Self::DuplicateKey { .. } => Some("remove one of the two".into()),
-            Self::Tag { .. } => Some("write the value without a tag".into()),
-            Self::Reserved { text } => Some(format!("put it in quotes: `\"{text}\"`")),
-            Self::Documents => Some("remove what follows the line `---`".into()),
-            Self::ReservedKey => Some("rename it; `--config` names the file itself".into()),
-            _ => None,
+    /// What helps, for a text that stands at `origin`.
+    pub(crate) fn hint(&self, origin: &Origin) -> Option<String> {
+        let hint = match self {
+            Self::Syntax { reason } => syntax_hint(reason)?.into(),
+            Self::Tab => "write spaces instead of the tab".into(),
+            Self::Character { code } => format!("remove it, or write `\\u{code:04x}` between double quotes"),
+            Self::DuplicateKey { .. } => "remove one of the two".into(),
+            Self::Tag { .. } => "write the value without a tag".into(),
+            Self::Reserved { text } => format!("{QUOTE}: `\"{text}\"`"),
+            Self::UnknownAlias { name } => format!("{QUOTE} if it is a text: `\"*{name}\"`"),
+            Self::Documents => "remove what follows the line `---`".into(),
+            Self::ReservedKey => "rename it; `--config` names the file itself".into(),
+            _ => return None,
+        };
+        // A shell takes one pair of quotes for its own.
+        match origin {
+            Origin::CommandLine(token) if hint.contains("in quotes") => Some(quoted_twice(token).unwrap_or(hint)),
+            _ => Some(hint),
         }
     }
+}
+
+const QUOTE: &str = "put the value in quotes";
+
+/// An argument whose value is in quotes, as a shell has to be given it.
+fn quoted_twice(token: &str) -> Option<String> {
+    let (key, value) = token.split_once('=')?;
+    let is_plain =
+        !value.starts_with(['[', '{']) && !value.contains(|c: char| "'\"\\$`!".contains(c) || c.is_control());
+    is_plain.then(|| format!("write `'{key}=\"{value}\"'`: a shell takes the outer quotes, YAML the inner ones"))
 }
 
 /// The usual slip behind what the YAML parser says.
@@ -199,11 +193,13 @@ fn syntax_hint(reason: &str) -> Option<&'static str> {
     if has("tab") {
         Some("indent with spaces, not with tabs")
     } else if has("unexpected character") {
-        Some("put the value in quotes")
+        Some(QUOTE)
     } else if has("mapping values are not allowed") {
         Some("check the indentation, and put a text that contains `: ` in quotes")
     } else if has("flow") || has("placement of ':'") {
         Some("close the `[` or `{` that is open here")
+    } else if has("escape") {
+        Some("write `\\\\` for a backslash, or put the text in single quotes")
     } else if has("quoted scalar") {
         Some("close the quote that is open here")
     } else {
@@ -275,6 +271,8 @@ pub enum OverrideFault {
         expected: &'static str,
         /// What the argument has.
         found: &'static str,
+        /// Whether `~` takes it away.
+        is_removable: bool,
     },
     /// An index outside a list.
     #[error("no element `{index}` in the list `{key}` for `{token}`: its length is {len}, its first element is 0")]
@@ -288,6 +286,20 @@ pub enum OverrideFault {
         /// Number of elements.
         len: usize,
     },
+    /// A key, or a part of it, without a character.
+    #[error("unexpected argument `{token}`: {} key is empty", if token.starts_with('=') { "its" } else { "a part of its" })]
+    EmptyPart {
+        /// The argument.
+        token: String,
+        /// The override that was probably meant.
+        meant: String,
+    },
+    /// The key that no config has, because `--config` names the config.
+    #[error("unexpected argument `{token}`: no config has a key `config`")]
+    ConfigKey {
+        /// The argument.
+        token: String,
+    },
     /// A path with too many parts.
     #[error("the key of an override has more than {limit} parts")]
     TooDeep {
@@ -297,18 +309,19 @@ pub enum OverrideFault {
 }
 
 impl OverrideFault {
-    fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Flag { meant: Some(meant), .. } | Self::NoValue { meant: Some(meant), .. } => {
                 Some(format!("write `{meant}`"))
             }
             Self::Flag { .. } => Some("recipe settings are given as `key=value`".into()),
-            Self::RemoveWithValue { meant, .. } => Some(format!("write `{meant}`")),
-            Self::RemoveComponent { key, .. } => Some(format!("write `{key}=None` to run without it")),
+            Self::RemoveWithValue { meant, .. } | Self::EmptyPart { meant, .. } => Some(format!("write `{meant}`")),
+            Self::ConfigKey { .. } => Some("leave it out; `tune run` takes the config from `--config`".into()),
+            Self::RemoveComponent { key, .. } => Some(format!("write `{key}=None`, if the recipe can do without it")),
             Self::RemoveAbsent { nearest, .. } => nearest.as_ref().map(|key| format!("did you mean `~{key}`?")),
             Self::RemoveElement { key, .. } => Some(format!("give the whole list: `{key}=[...]`")),
-            Self::Incompatible { key, .. } => Some(format!("remove it first: `~{key} {key}=...`")),
-            Self::NoValue { .. } | Self::Index { .. } | Self::TooDeep { .. } => None,
+            Self::Incompatible { key, is_removable: true, .. } => Some(format!("remove it first: `~{key} {key}=...`")),
+            Self::Incompatible { .. } | Self::NoValue { .. } | Self::Index { .. } | Self::TooDeep { .. } => None,
         }
     }
 }
@@ -381,9 +394,11 @@ pub enum ReferenceFault {
 }
 
 impl ReferenceFault {
-    fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         match self {
-            Self::Syntax { .. } => Some("write `\\${` for a dollar sign and brace that are text".into()),
+            Self::Syntax { text, .. } if text.contains("${") => {
+                Some("write `\\${` for a dollar sign and brace that are text, in double quotes `\\\\${`".into())
+            }
             Self::Missing { nearest, .. } => nearest.as_ref().map(|key| format!("did you mean `${{{key}}}`?")),
             Self::UnknownResolver { .. } => {
                 let known = "`oc.env`, `oc.decode`, `oc.select`, `oc.create`, `oc.dict.keys`, `oc.dict.values`, `oc.deprecated`";

@@ -4,7 +4,7 @@
 //! |------|---------|
 //! | `bool` | `true`, `yes`, `on`, … unquoted |
 //! | integers | integers in their range, unquoted; no floats |
-//! | `f64`, `f32` | numbers, unquoted |
+//! | `f64`, `f32` | numbers, unquoted; as fields of components finite ones, unless a limit names `.inf` |
 //! | `String`, `PathBuf` | any scalar but null, with the text as it was written: `00030` keeps its zeros |
 //! | `Option<T>` | null, a section whose `_component_` is null, or what `T` accepts |
 //! | `Vec<T>`, `[T; N]` | lists |
@@ -18,7 +18,8 @@ use std::path::PathBuf;
 
 use crate::check::Check;
 use crate::node::{Map, Node, Value};
-use crate::problems::Problems;
+use crate::problems::{ProblemKind, Problems};
+use crate::scalar::resolve_plain;
 
 /// A type that a config value turns into.
 pub trait FromNode: Sized {
@@ -51,16 +52,48 @@ pub trait Leaf {
     }
 }
 
+/// The value of an element, unless what is wrong with it is told already.
+fn unless_broken<T: FromNode>(node: &Node, problems: &mut Problems) -> Option<T> {
+    if node.is_broken() { None } else { T::from_node(node, problems) }
+}
+
 /// Reports a wrong value, with a hint where a known slip explains it.
 fn refuse<T: FromNode>(node: &Node, problems: &mut Problems) -> Option<T> {
     let expected = T::expected();
     let problem = problems.wrong_value(node, expected);
-    if let Some(raw) = node.raw() {
-        if node.is_quoted() && !matches!(crate::scalar::resolve_plain(raw), Value::String(_)) {
-            problem.hint(format!("write it without quotes: `{raw}`"));
-        } else if raw.eq_ignore_ascii_case("none") {
-            problem.hint("`null` means no value, on the command line also `None` in exactly that spelling");
-        }
+    if let Some(raw) = node.raw().filter(|raw| node.is_quoted() && !matches!(resolve_plain(raw), Value::String(_))) {
+        problem.hint(format!("write it without quotes: `{raw}`"));
+    }
+    None
+}
+
+/// The integer that a node holds; one with more digits than [`Value::Int`] has room for counts as the largest or smallest.
+fn integer(node: &Node) -> Option<i128> {
+    let raw = match node.value() {
+        Value::Int(i) => return Some(*i),
+        Value::String(_) if !node.is_quoted() => node.raw()?,
+        _ => return None,
+    };
+    let digits = raw.strip_prefix(['+', '-']).unwrap_or(raw);
+    // Shorter ones would be integers if they were any.
+    let is_long = digits.len() > 30 && digits.bytes().all(|b| b.is_ascii_digit() || b == b'_');
+    is_long.then(|| if raw.starts_with('-') { i128::MIN } else { i128::MAX })
+}
+
+/// Reports an integer outside of what its type holds, and says so where it is not for its sign.
+fn refuse_beyond<T: FromNode>(
+    node: &Node,
+    given: i128,
+    bits: u32,
+    is_signed: bool,
+    problems: &mut Problems,
+) -> Option<T> {
+    let problem = problems.wrong_value(node, T::expected());
+    if let ProblemKind::Value { found, .. } = &mut problem.kind
+        && (given > 0 || is_signed)
+    {
+        let size = if given > 0 { "large" } else { "small" };
+        found.push_str(&format!(", too {size} for {bits} bits"));
     }
     None
 }
@@ -86,11 +119,12 @@ macro_rules! integers {
             }
 
             fn from_node(node: &Node, problems: &mut Problems) -> Option<Self> {
+                if let Some(given) = integer(node) {
+                    let is_signed = <$type>::MIN != 0;
+                    let refuse = || refuse_beyond(node, given, <$type>::BITS, is_signed, problems);
+                    return Self::try_from(given).ok().or_else(refuse);
+                }
                 match node.value() {
-                    Value::Int(i) => match Self::try_from(*i) {
-                        Ok(i) => Some(i),
-                        Err(_) => refuse(node, problems),
-                    },
                     Value::Float(x) if x.fract() == 0.0 && x.abs() < 1e15 => {
                         problems.wrong_value(node, $expected).hint(format!("write `{x}`"));
                         None
@@ -220,6 +254,10 @@ impl<T: FromNode> FromNode for Option<T> {
         let before = problems.len();
         let value = T::from_node(node, problems);
         problems.widen_expected(before, node, &T::expected(), &Self::expected());
+        if node.as_str().is_some_and(|text| text.eq_ignore_ascii_case("none")) {
+            let hint = "`null` means no value, on the command line also `None` in exactly that spelling";
+            problems.advise(before, node, hint);
+        }
         value.map(Some)
     }
 
@@ -248,7 +286,7 @@ impl<T: FromNode> FromNode for Vec<T> {
             return None;
         };
         // Every element is looked at before giving up, so that all problems are reported.
-        let values: Vec<Option<T>> = items.iter().map(|item| T::from_node(item, problems)).collect();
+        let values: Vec<Option<T>> = items.iter().map(|item| unless_broken(item, problems)).collect();
         values.into_iter().collect()
     }
 
@@ -298,7 +336,7 @@ impl<T: FromNode> FromNode for BTreeMap<String, T> {
             return None;
         };
         let values: Vec<Option<(String, T)>> =
-            map.iter().map(|(key, node)| Some((key.to_string(), T::from_node(node, problems)?))).collect();
+            map.iter().map(|(key, node)| Some((key.to_string(), unless_broken(node, problems)?))).collect();
         values.into_iter().collect()
     }
 

@@ -5,7 +5,10 @@
 //! 1. [`Written`]: the file's tree; every value knows its file, line and column, scalars keep their text.
 //!    Command-line arguments are applied to it ([`Written::with_overrides`]).
 //! 2. [`Merged`]: every `${…}` replaced. This is what `tune cat --resolved` prints.
-//! 3. checked: a component's section as a struct declared with [`component!`], all problems reported together.
+//! 3. checked: a component's section as a struct declared with [`component!`].
+//!
+//! Each stage tells all of its problems in one error, and [`Written::resolve_or_check`] those of the last two together: a value
+//! whose `${…}` cannot be replaced is broken ([`Node::is_broken`]), and nothing more is said of it.
 //!
 //! ```
 //! config::choice! {
@@ -66,7 +69,8 @@
 //! # Ok::<(), config::Error>(())
 //! ```
 //!
-//! Errors: one enum, [`Error`]; all end a program with status 2, before any weights are read.
+//! Errors: one enum, [`Error`]; but for files that cannot be read it is a list of problems. All end a program with status 2,
+//!         before any weights are read.
 //! Panics: never on what a user wrote.
 
 pub mod check;

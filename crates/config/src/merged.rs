@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::error::Error;
 use crate::json_text::to_json;
 use crate::node::Node;
+use crate::problems::Problem;
 use crate::resolve::resolve;
 use crate::written::Written;
 use crate::yaml_text::{Order, to_yaml};
@@ -27,8 +28,10 @@ impl Merged {
         Written::parse(name, text)?.resolve()
     }
 
-    pub(crate) fn new(root: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Error> {
-        Ok(Self { root: resolve(root, env)? })
+    /// The tree, with a broken value wherever a problem is told.
+    pub(crate) fn new(root: &Node, env: &dyn Fn(&str) -> Option<String>) -> (Self, Vec<Problem>) {
+        let (root, problems) = resolve(root, env);
+        (Self { root }, problems)
     }
 
     /// The tree.

@@ -138,7 +138,12 @@ impl<T: Copy> Names<T> {
         if section.as_map().is_none() {
             let problem = problems.wrong_value(section, format!("a section with `_component_`, {}", self.expected()));
             if let Some(name) = section.as_str() {
-                problem.hint(format!("write `{}: {{_component_: {name}}}`", section.path()));
+                let path = section.path();
+                problem.hint(if section.origin().is_command_line() {
+                    format!("write `{path}._component_={name}`")
+                } else {
+                    format!("write `{path}: {{_component_: {name}}}`")
+                });
             }
             return None;
         }

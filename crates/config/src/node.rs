@@ -199,6 +199,7 @@ pub struct Node {
     key_origin: Origin,
     path: Arc<str>,
     referenced: bool,
+    broken: bool,
 }
 
 impl PartialEq for Node {
@@ -216,7 +217,20 @@ impl From<Value> for Node {
 impl Node {
     /// A value and where it was given.
     pub fn new(value: Value, origin: Origin) -> Self {
-        Self { value, written: None, origin, key_origin: Origin::Code, path: "".into(), referenced: false }
+        Self {
+            value,
+            written: None,
+            origin,
+            key_origin: Origin::Code,
+            path: "".into(),
+            referenced: false,
+            broken: false,
+        }
+    }
+
+    /// Stands where a value should, about which a problem has been found.
+    pub(crate) fn broken(origin: Origin) -> Self {
+        Self { broken: true, ..Self::new(Value::Null, origin) }
     }
 
     /// A scalar that keeps its text.
@@ -350,6 +364,21 @@ impl Node {
     /// True when a `${…}` elsewhere reads this node: the key has a use even if no component takes it.
     pub fn is_referenced(&self) -> bool {
         self.referenced
+    }
+
+    /// True for a null that stands where a value should, about which a problem has been found: nothing more is to be said
+    /// of it.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// True if this node or one below it is broken.
+    pub(crate) fn has_broken(&self) -> bool {
+        match &self.value {
+            Value::Map(map) => map.iter().any(|(_, node)| node.has_broken()),
+            Value::List(items) => items.iter().any(Self::has_broken),
+            _ => self.broken,
+        }
     }
 
     pub(crate) fn set_referenced(&mut self) {

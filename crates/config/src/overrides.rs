@@ -6,6 +6,7 @@
 //! - A key that is a component in the file, at any depth, switches the component: `optimizer=torch.optim.SGD` sets
 //!   `optimizer._component_` and keeps the section's other keys, and so does
 //!   `optimizer={_component_: torch.optim.SGD, lr: 0.1}`, which sets these too.
+//! - As torchtune does, `=5` sets the key "" and `config=x` a key `config`: no recipe takes them, so that checking refuses them.
 //! - All assignments are collected first and merged over the file last: sections key by key, anything else
 //!   as a whole; `???` replaces nothing. Removals act on the file only, so `~f f=2` and `f=2 ~f` both leave `f = 2`.
 
@@ -14,16 +15,20 @@ use std::sync::Arc;
 use crate::error::{Error, OverrideFault};
 use crate::node::{Key, Map, Node, Value};
 use crate::path::{join_path, split_path};
+use crate::problems::{Problem, ProblemList};
 use crate::reference::{Part, Reference, parse_value};
 use crate::resolve::element;
 use crate::source::Origin;
 use crate::suggest;
-use crate::written::{self, MAX_DEPTH};
+use crate::written::{self, Document, MAX_DEPTH};
 
 /// Parsed arguments, in the order given.
 #[derive(Clone, Debug)]
 pub struct Overrides {
     list: Vec<Override>,
+    arguments: Vec<Arc<str>>,
+    /// What cannot be an override; told when the others are applied.
+    problems: Vec<Problem>,
 }
 
 #[derive(Clone, Debug)]
@@ -40,89 +45,128 @@ enum Action {
 }
 
 impl Overrides {
-    /// Parses the arguments; the first that cannot be an override is the error.
-    pub fn parse<S: AsRef<str>>(arguments: &[S]) -> Result<Self, Error> {
-        let mut list = Vec::with_capacity(arguments.len());
-        for (i, argument) in arguments.iter().enumerate() {
-            let following = arguments.iter().skip(i + 1).take(2).map(AsRef::as_ref).collect::<Vec<_>>();
-            list.push(parse_argument(argument.as_ref(), &following)?);
+    /// Parses the arguments.
+    pub fn parse<S: AsRef<str>>(arguments: &[S]) -> Self {
+        let arguments: Vec<Arc<str>> = arguments.iter().map(|argument| argument.as_ref().into()).collect();
+        let (mut list, mut problems) = (Vec::with_capacity(arguments.len()), Vec::new());
+        let mut rest = &arguments[..];
+        while let Some((token, following)) = rest.split_first() {
+            rest = following;
+            match parse_argument(token, following) {
+                Ok(parsed) => list.push(parsed),
+                Err(fault) => {
+                    // The rest of a torn one is no argument of its own.
+                    rest = &rest[fault.num_torn..];
+                    problems.extend(fault.problems);
+                }
+            }
         }
-        Ok(Self { list })
+        Self { list, arguments, problems }
     }
 
-    /// The tree with the overrides applied.
+    /// The tree with the overrides applied, or everything that is wrong with them, in their order.
     pub fn apply(&self, root: &Node) -> Result<Node, Error> {
         let mut root = root.clone();
+        let mut problems = self.problems.clone();
         let mut patch = Patch::Section { entries: Vec::new(), by_path: true, origin: Origin::Code };
         for Override { token, path, action } in &self.list {
-            match action {
-                Action::Remove => remove(&mut root, path, token)?,
+            let applied = match action {
+                Action::Remove => remove(&mut root, path, token),
                 Action::Set(value) => {
                     let mut path = path.clone();
                     if node_at(&root, &path).is_some_and(Node::is_component) && is_name(value, path.len() == 1) {
                         path.push("_component_".to_owned());
                     }
-                    patch.set(&path, value.clone(), token)?;
+                    patch.set(&path, value.clone(), token)
                 }
-            }
+            };
+            problems.extend(applied.err());
         }
-        merge(&mut root, &mut Vec::new(), patch)?;
-        Ok(root)
+        merge(&mut root, &mut Vec::new(), patch, &mut problems);
+        if problems.is_empty() {
+            return Ok(root);
+        }
+        let index = |problem: &Problem| match &problem.origin {
+            Origin::CommandLine(token) => self.arguments.iter().position(|argument| argument == token),
+            Origin::File(_) | Origin::Code => None,
+        };
+        problems.sort_by_key(index);
+        Err(Error::Problems(ProblemList::new(problems)))
     }
 }
 
-fn fault(token: &Arc<str>, fault: OverrideFault) -> Error {
-    Error::Override { fault, token: Arc::clone(token) }
+fn problem(token: &Arc<str>, fault: OverrideFault) -> Problem {
+    Problem::of_argument(fault, Origin::CommandLine(Arc::clone(token)))
 }
 
-/// One argument; `following` are the next two, for hints about a key and value that were torn apart.
-fn parse_argument(argument: &str, following: &[&str]) -> Result<Override, Error> {
-    let token: Arc<str> = argument.into();
+/// What is wrong with one argument.
+struct BadArgument {
+    problems: Vec<Problem>,
+    /// How many of the arguments behind it belong to it: `key = value` arrives as three.
+    num_torn: usize,
+}
+
+impl From<Vec<Problem>> for BadArgument {
+    fn from(problems: Vec<Problem>) -> Self {
+        Self { problems, num_torn: 0 }
+    }
+}
+
+/// One argument; those that follow it tell of a key and value that were torn apart.
+fn parse_argument(token: &Arc<str>, following: &[Arc<str>]) -> Result<Override, BadArgument> {
+    let argument = &**token;
+    let bad = |fault, num_torn| Err(BadArgument { problems: vec![problem(token, fault)], num_torn });
     if let Some(flag) = argument.strip_prefix("--") {
         let value = following.first().filter(|next| !next.contains('=') && !next.starts_with(['-', '~']));
-        let meant = match (flag.contains('='), value) {
-            (true, _) => Some(flag.to_owned()),
-            (false, Some(value)) if !flag.is_empty() => Some(format!("{}={value}", flag.replace('-', "_"))),
-            (false, _) => None,
+        let (meant, num_torn) = match (flag.contains('='), value) {
+            (true, _) => (Some(flag.to_owned()), 0),
+            (false, Some(value)) if !flag.is_empty() => (Some(format!("{}={value}", flag.replace('-', "_"))), 1),
+            (false, _) => (None, 0),
         };
-        return Err(fault(&token, OverrideFault::Flag { token: argument.to_owned(), meant }));
+        return bad(OverrideFault::Flag { token: argument.to_owned(), meant }, num_torn);
     }
     if let Some(key) = argument.strip_prefix('~') {
         if let Some((key, _)) = key.split_once('=') {
             let meant = format!("~{key}");
-            return Err(fault(&token, OverrideFault::RemoveWithValue { token: argument.to_owned(), meant }));
+            return bad(OverrideFault::RemoveWithValue { token: argument.to_owned(), meant }, 0);
         }
-        let path = checked_path(key, &token)?;
-        return Ok(Override { token, path, action: Action::Remove });
+        let path = checked_path(key, token)?;
+        return Ok(Override { token: Arc::clone(token), path, action: Action::Remove });
     }
     let Some((key, text)) = argument.split_once('=') else {
-        // `key = value` arrives as three arguments.
-        let value = match following {
-            ["=", value, ..] => value,
-            [next, ..] => next.strip_prefix('=').filter(|value| !value.is_empty()).unwrap_or("value"),
-            [] => "value",
-        };
-        let meant = format!("{argument}={value}");
-        return Err(fault(&token, OverrideFault::NoValue { token: argument.to_owned(), meant: Some(meant) }));
+        let (value, num_torn) = torn_value(following);
+        let key = argument.trim_start_matches('-');
+        let meant = (!key.is_empty()).then(|| format!("{key}={}", value.unwrap_or("value")));
+        return bad(OverrideFault::NoValue { token: argument.to_owned(), meant }, num_torn);
     };
-    let path = checked_path(key, &token)?;
-    let value = override_value(key, text, &token)?;
-    Ok(Override { token, path, action: Action::Set(value) })
+    let path = checked_path(key, token)?;
+    let value = override_value(key, text, token)?;
+    Ok(Override { token: Arc::clone(token), path, action: Action::Set(value) })
 }
 
-fn checked_path(key: &str, token: &Arc<str>) -> Result<Vec<String>, Error> {
+/// The value behind a key that stands alone, and how many arguments it takes: `key = value`, `key =value`.
+fn torn_value(following: &[Arc<str>]) -> (Option<&str>, usize) {
+    match following {
+        [sign, value, ..] if &**sign == "=" => (Some(value), 2),
+        [next, ..] if next.starts_with('=') => (Some(&next[1..]).filter(|value| !value.is_empty()), 1),
+        _ => (None, 0),
+    }
+}
+
+fn checked_path(key: &str, token: &Arc<str>) -> Result<Vec<String>, Vec<Problem>> {
     let path = split_path(key);
     if path.len() > MAX_DEPTH {
-        return Err(fault(token, OverrideFault::TooDeep { limit: MAX_DEPTH }));
+        return Err(vec![problem(token, OverrideFault::TooDeep { limit: MAX_DEPTH })]);
     }
     Ok(path)
 }
 
-fn override_value(key: &str, text: &str, token: &Arc<str>) -> Result<Node, Error> {
+fn override_value(key: &str, text: &str, token: &Arc<str>) -> Result<Node, Vec<Problem>> {
     if text == "None" {
         return Ok(Node::scalar(Value::Null, text, false, Origin::CommandLine(Arc::clone(token))));
     }
-    let value = written::parse_argument(text, token)?;
+    let Document { root, problems } = written::parse_argument(text, token);
+    let Some(value) = root.filter(|_| problems.is_empty()) else { return Err(problems) };
     if key.contains("max_filename")
         && let Some(raw) = value.raw()
     {
@@ -146,33 +190,34 @@ fn node_at<'a>(root: &'a Node, path: &[String]) -> Option<&'a Node> {
 }
 
 /// Takes a key out of the file's tree, and its section with it when that leaves the section empty.
-fn remove(root: &mut Node, path: &[String], token: &Arc<str>) -> Result<(), Error> {
+fn remove(root: &mut Node, path: &[String], token: &Arc<str>) -> Result<(), Problem> {
     let key = join_path(path);
     let text = token.to_string();
+    if let Some(depth) = list_above(root, path) {
+        return Err(problem(token, OverrideFault::RemoveElement { key: join_path(&path[..depth]), token: text }));
+    }
     if key.contains("_component_") || node_at(root, path).is_some_and(Node::is_component) {
         let key = key.strip_suffix("._component_").unwrap_or(&key).to_owned();
-        return Err(fault(token, OverrideFault::RemoveComponent { key, token: text }));
+        return Err(problem(token, OverrideFault::RemoveComponent { key, token: text }));
     }
     let (last, parents) = path.split_last().expect("a path has a segment");
-    for depth in 0..=parents.len() {
-        let above = node_at(root, &path[..depth]);
-        if above.is_some_and(|node| node.as_list().is_some()) {
-            let key = join_path(&path[..depth]);
-            return Err(fault(token, OverrideFault::RemoveElement { key, token: text }));
-        }
-    }
     let section = node_at(root, parents).and_then(Node::as_map);
     if section.is_none_or(|map| map.get(last).is_none()) {
-        let known = section.map(|map| map.keys().map(Key::as_str).collect::<Vec<_>>()).unwrap_or_default();
-        let nearest = suggest::nearest(last, known).map(|name| {
+        let known = section.into_iter().flat_map(Map::iter).filter(|(_, node)| !node.is_component());
+        let nearest = suggest::nearest(last, known.map(|(key, _)| key.as_str())).map(|name| {
             let mut path = parents.to_vec();
             path.push(name.to_owned());
             join_path(&path)
         });
-        return Err(fault(token, OverrideFault::RemoveAbsent { key, token: text, nearest }));
+        return Err(problem(token, OverrideFault::RemoveAbsent { key, token: text, nearest }));
     }
     remove_at(root, path);
     Ok(())
+}
+
+/// The part of a path that leads to a list, if what the path names is in one.
+fn list_above(root: &Node, path: &[String]) -> Option<usize> {
+    (0..path.len()).find(|&depth| node_at(root, &path[..depth]).is_some_and(|node| node.as_list().is_some()))
 }
 
 /// Removes and tells whether the section is empty afterwards.
@@ -222,7 +267,7 @@ impl Patch {
     }
 
     /// Adds one assignment; later ones win, `{…}` values join what is there.
-    fn set(&mut self, path: &[String], value: Node, token: &Arc<str>) -> Result<(), Error> {
+    fn set(&mut self, path: &[String], value: Node, token: &Arc<str>) -> Result<(), Problem> {
         let Some((first, rest)) = path.split_first() else {
             self.join(Self::from_value(value));
             return Ok(());
@@ -233,7 +278,7 @@ impl Patch {
             let Some(index) = index_of(first, items.len()) else {
                 let whole = split_path(token.split('=').next().unwrap_or(""));
                 let above = &whole[..whole.len().saturating_sub(path.len())];
-                return Err(fault(token, index_fault(above, first, items.len(), token)));
+                return Err(problem(token, index_fault(above, first, items.len(), token)));
             };
             let mut element = Self::from_value(items[index].clone());
             element.set(rest, value, token)?;
@@ -310,25 +355,26 @@ fn index_fault(path: &[String], segment: &str, len: usize, token: &Arc<str>) -> 
 
 /// Merges `patch` over what stands at `path`, in the order of the arguments: a reference on the way leads to what earlier
 /// ones have made of its target.
-fn merge(root: &mut Node, path: &mut Vec<String>, patch: Patch) -> Result<(), Error> {
+fn merge(root: &mut Node, path: &mut Vec<String>, patch: Patch, problems: &mut Vec<Problem>) {
     let token = patch.token();
+    let is_removable = list_above(root, path).is_none() && !node_at(root, path).is_some_and(Node::is_component);
     let incompatible = |expected, found| {
-        let key = join_path(path);
-        Err(fault(&token, OverrideFault::Incompatible { key, token: token.to_string(), expected, found }))
+        let (key, token_text) = (join_path(path), token.to_string());
+        problem(&token, OverrideFault::Incompatible { key, token: token_text, expected, found, is_removable })
     };
     let target = target_of(root, path);
     let node = node_at_mut(root, path);
     match patch {
         Patch::Value(new) => {
             if new.as_list().is_some() && target.as_ref().unwrap_or(node).as_map().is_some() {
-                return incompatible("a section", "a list");
+                problems.push(incompatible("a section", "a list"));
+                return;
             }
             // Naming the component that is there already switches nothing: it stays the file's. `???` takes nothing away.
             let same = *node == new && path.last().is_some_and(|key| key == "_component_");
             if !(same || new.is_missing()) {
                 node.replace(new);
             }
-            Ok(())
         }
         Patch::Section { entries, by_path, origin } => {
             // `section: ${other}` with `section.key=value` becomes a copy of `other` with that key set; lists likewise.
@@ -336,24 +382,22 @@ fn merge(root: &mut Node, path: &mut Vec<String>, patch: Patch) -> Result<(), Er
                 node.replace(target);
             }
             match node.value() {
-                Value::List(_) if !by_path => incompatible("a list", "a section"),
-                Value::Map(_) | Value::List(_) => merge_entries(root, path, entries),
-                _ => {
-                    node.replace(Patch::Section { entries, by_path, origin }.build());
-                    Ok(())
-                }
+                Value::List(_) if !by_path => problems.push(incompatible("a list", "a section")),
+                Value::Map(_) | Value::List(_) => merge_entries(root, path, entries, problems),
+                _ => node.replace(Patch::Section { entries, by_path, origin }.build()),
             }
         }
     }
 }
 
 /// Merges each entry over the key or element of the same name.
-fn merge_entries(root: &mut Node, path: &mut Vec<String>, entries: Vec<(Key, Patch)>) -> Result<(), Error> {
+fn merge_entries(root: &mut Node, path: &mut Vec<String>, entries: Vec<(Key, Patch)>, problems: &mut Vec<Problem>) {
     for (key, patch) in entries {
         match node_at_mut(root, path).value_mut() {
             Value::List(items) if index_of(key.as_str(), items.len()).is_none() => {
                 let token = patch.token();
-                return Err(fault(&token, index_fault(path, key.as_str(), items.len(), &token)));
+                let fault = index_fault(path, key.as_str(), items.len(), &token);
+                problems.push(problem(&token, fault));
             }
             Value::Map(map) if map.get(key.as_str()).is_none() => {
                 let mut node = patch.build();
@@ -362,12 +406,11 @@ fn merge_entries(root: &mut Node, path: &mut Vec<String>, entries: Vec<(Key, Pat
             }
             _ => {
                 path.push(key.to_string());
-                merge(root, path, patch)?;
+                merge(root, path, patch, problems);
                 path.pop();
             }
         }
     }
-    Ok(())
 }
 
 fn node_at_mut<'a>(root: &'a mut Node, path: &[String]) -> &'a mut Node {

@@ -1,12 +1,16 @@
 //! What checking a config finds: problems, all reported together, and notices, which stop nothing.
 
+use std::collections::HashSet;
 use std::fmt;
 
-use crate::error::Error;
+use crate::error::{Error, OverrideFault, ReferenceFault, YamlFault};
 use crate::node::Node;
 use crate::source::Origin;
 
-/// One thing wrong with a checked config.
+/// Problems that a list shows one by one; of more it tells how many.
+const LISTED: usize = 50;
+
+/// One thing wrong with a config.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     /// The dotted key.
@@ -58,9 +62,47 @@ pub enum ProblemKind {
         /// Why, as a clause.
         reason: String,
     },
+    /// The text is not YAML, or is YAML that a config may not contain; such a problem has no key.
+    Yaml(YamlFault),
+    /// A command-line argument cannot be used.
+    Override(OverrideFault),
+    /// A `${...}` in the key's value cannot be replaced.
+    Reference(ReferenceFault),
 }
 
 impl Problem {
+    pub(crate) fn yaml(fault: YamlFault, origin: Origin) -> Self {
+        let hint = fault.hint(&origin);
+        Self { key: String::new(), origin, hint, kind: ProblemKind::Yaml(fault) }
+    }
+
+    pub(crate) fn of_argument(fault: OverrideFault, origin: Origin) -> Self {
+        Self { key: String::new(), origin, hint: fault.hint(), kind: ProblemKind::Override(fault) }
+    }
+
+    pub(crate) fn reference(fault: ReferenceFault, key: String, origin: Origin) -> Self {
+        Self { key, origin, hint: fault.hint(), kind: ProblemKind::Reference(fault) }
+    }
+
+    /// The key whose problem this is, as a reference to it would name it.
+    fn cause(&self) -> Option<&str> {
+        match &self.kind {
+            ProblemKind::UnknownKey { meant } => Some(meant),
+            ProblemKind::Missing { .. } | ProblemKind::Value { .. } => Some(&self.key),
+            _ => None,
+        }
+    }
+
+    /// The key that a reference reads and that has no value.
+    fn reads(&self) -> Option<&str> {
+        match &self.kind {
+            ProblemKind::Reference(ReferenceFault::Missing { reference, .. } | ReferenceFault::Unset { reference }) => {
+                Some(reference)
+            }
+            _ => None,
+        }
+    }
+
     /// True where the place to show would only be the file's first line.
     fn is_placeless(&self) -> bool {
         matches!(self.kind, ProblemKind::Missing { .. }) && !self.key.contains('.')
@@ -83,13 +125,25 @@ impl Problem {
                 format!("{role} `{name}` is known, not available yet in this version{place}")
             }
             ProblemKind::Refused { reason } => format!("cannot use `{key}`{within}\n  {reason}{place}"),
+            ProblemKind::Yaml(fault) => {
+                let (within, file) = (self.origin.within_token(), self.origin.shown_file());
+                format!("{fault}{within}{}{file}", fault.detail())
+            }
+            ProblemKind::Override(fault) => fault.to_string(),
+            ProblemKind::Reference(fault) => format!("cannot resolve `{key}`{within}\n  {fault}{place}"),
         }
     }
 
-    /// A hint that names what was meant, which a list shows beside the problem. (An unknown key's line has it already.)
+    /// A hint that a list shows beside the problem: one that names what was meant, or is about this text alone. (An unknown
+    /// key's line has it already.)
     fn suggestion(&self) -> Option<&str> {
-        let is_key = matches!(self.kind, ProblemKind::UnknownKey { .. });
-        self.hint.as_deref().filter(|hint| !is_key && (hint.starts_with("did you mean") || hint.starts_with("write ")))
+        let hint = self.hint.as_deref()?;
+        let is_beside = match self.kind {
+            ProblemKind::UnknownKey { .. } => false,
+            ProblemKind::Yaml(_) | ProblemKind::Override(_) | ProblemKind::Reference(_) => true,
+            _ => hint.starts_with("did you mean") || hint.starts_with("write "),
+        };
+        is_beside.then_some(hint)
     }
 
     /// One line of a list.
@@ -103,11 +157,32 @@ impl Problem {
                 format!("{role} `{name}` is known, not available yet in this version")
             }
             ProblemKind::Refused { reason } => reason.clone(),
+            ProblemKind::Yaml(fault) => {
+                let detail = fault.detail().replace("\n  ", ", ");
+                match self.origin.position() {
+                    Some(_) => format!("{fault}{detail}"),
+                    None => format!("{fault}{}{detail}", self.origin.within_token()),
+                }
+            }
+            ProblemKind::Override(fault) => fault.to_string(),
+            ProblemKind::Reference(fault) => fault.to_string(),
         };
-        let key = if self.key.is_empty() { "top level" } else { &self.key };
-        let note = if self.is_placeless() { String::new() } else { self.origin.note() };
         let suggestion = self.suggestion().map(|hint| format!(", {hint}")).unwrap_or_default();
-        format!("  {key}{note}: {what}{suggestion}")
+        format!("  {}{what}{suggestion}", self.place())
+    }
+
+    /// How a line begins: the key and its place, for what has a key; else the place alone, unless the argument is named
+    /// behind it.
+    fn place(&self) -> String {
+        match (&self.kind, self.origin.position()) {
+            (ProblemKind::Override(_), _) | (ProblemKind::Yaml(_), None) => String::new(),
+            (ProblemKind::Yaml(_), Some(place)) => format!("line {}, column {}: ", place.line(), place.column()),
+            _ => {
+                let key = if self.key.is_empty() { "top level" } else { &self.key };
+                let note = if self.is_placeless() { String::new() } else { self.origin.note() };
+                format!("{key}{note}: ")
+            }
+        }
     }
 }
 
@@ -118,6 +193,19 @@ pub struct ProblemList {
 }
 
 impl ProblemList {
+    /// Problems, at least one. A reference to a key that is misspelt or lacks its value is left out where that is told.
+    pub(crate) fn new(mut problems: Vec<Problem>) -> Self {
+        let causes: HashSet<String> = problems.iter().filter_map(Problem::cause).map(str::to_owned).collect();
+        problems.retain(|problem| problem.reads().is_none_or(|key| !causes.contains(key)));
+        Self { problems }
+    }
+
+    /// Problems of reading a text, at least one, in the order of the text.
+    pub(crate) fn in_file_order(mut problems: Vec<Problem>) -> Self {
+        problems.sort_by_key(|problem| problem.origin.position().map(|place| (place.line(), place.column())));
+        Self::new(problems)
+    }
+
     /// The problems in the order they were found.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.problems.iter()
@@ -148,10 +236,13 @@ impl fmt::Display for ProblemList {
             Origin::Code => 0,
         });
         write!(f, "{} problems{}", self.problems.len(), place.map(Origin::within).unwrap_or_default())?;
-        for problem in &self.problems {
+        for problem in self.problems.iter().take(LISTED) {
             write!(f, "\n{}", problem.line())?;
         }
-        Ok(())
+        match self.problems.len().saturating_sub(LISTED) {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} more"),
+        }
     }
 }
 
@@ -168,8 +259,10 @@ impl fmt::Display for Notice {
 /// Collects problems and notices while a config is checked.
 #[derive(Clone, Debug, Default)]
 pub struct Problems {
-    problems: Vec<Problem>,
+    found: Vec<Problem>,
     notices: Vec<Notice>,
+    /// The last problem that was found with a broken node, and is not told.
+    untold: Option<Problem>,
 }
 
 impl Problems {
@@ -180,17 +273,17 @@ impl Problems {
 
     /// True while no problem is found; notices do not count.
     pub fn is_empty(&self) -> bool {
-        self.problems.is_empty()
+        self.found.is_empty()
     }
 
     /// Number of problems.
     pub fn len(&self) -> usize {
-        self.problems.len()
+        self.found.len()
     }
 
     /// The problems found so far.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
-        self.problems.iter()
+        self.found.iter()
     }
 
     /// The notices given so far.
@@ -200,19 +293,25 @@ impl Problems {
 
     /// Adds a problem.
     pub fn push(&mut self, problem: Problem) -> &mut Problem {
-        self.problems.push(problem);
-        self.problems.last_mut().expect("just pushed")
+        self.found.push(problem);
+        self.found.last_mut().expect("just pushed")
+    }
+
+    /// Adds a problem with the value of `node`, unless that is broken: then its problem is told already.
+    fn push_for(&mut self, node: &Node, problem: Problem) -> &mut Problem {
+        if node.is_broken() { self.untold.insert(problem) } else { self.push(problem) }
     }
 
     /// `node` holds something else than `expected` (such as `an integer >= 1`).
     pub fn wrong_value(&mut self, node: &Node, expected: impl Into<String>) -> &mut Problem {
         let kind = ProblemKind::Value { expected: expected.into(), found: node.found() };
-        self.push(Problem { key: node.path().to_owned(), origin: node.origin().clone(), kind, hint: None })
+        let (key, origin) = (node.path().to_owned(), node.origin().clone());
+        self.push_for(node, Problem { key, origin, kind, hint: None })
     }
 
     /// Rewords the problems of `node` itself found since `first`: where null is fine too, the message says so.
     pub(crate) fn widen_expected(&mut self, first: usize, node: &Node, narrow: &str, wide: &str) {
-        for problem in self.problems[first..].iter_mut().filter(|problem| problem.key == node.path()) {
+        for problem in self.found[first..].iter_mut().filter(|problem| problem.key == node.path()) {
             if let ProblemKind::Value { expected, .. } = &mut problem.kind
                 && expected == narrow
             {
@@ -221,12 +320,25 @@ impl Problems {
         }
     }
 
+    /// Adds a hint to the problems of `node` itself found since `first` that have none.
+    pub(crate) fn advise(&mut self, first: usize, node: &Node, hint: &str) {
+        for problem in self.found[first..].iter_mut().filter(|p| p.key == node.path() && p.hint.is_none()) {
+            problem.hint(hint);
+        }
+    }
+
     /// `section` lacks the required `key`, which would hold `expected`.
     pub fn missing(&mut self, section: &Node, key: &str, expected: impl Into<String>) -> &mut Problem {
-        let kind = ProblemKind::Missing { expected: expected.into() };
+        let (expected, key) = (expected.into(), section.path_of(key));
         let origin = section.key_origin().clone();
-        let key = section.path_of(key);
-        let hint = Some(format!("add it to the file, or give `{key}=...` on the command line"));
+        // No value on the command line makes a section, but its keys do.
+        let below = match &*expected {
+            noun if noun.contains("section with `_component_`") => "._component_",
+            noun if noun.starts_with("a section") => ".key",
+            _ => "",
+        };
+        let hint = Some(format!("add it to the file, or give `{key}{below}=...` on the command line"));
+        let kind = ProblemKind::Missing { expected };
         self.push(Problem { key, origin, kind, hint })
     }
 
@@ -236,13 +348,14 @@ impl Problems {
         let kind = ProblemKind::Refused { reason: reason.into() };
         // A value that the command line puts in the place of the file's is what cannot be honoured.
         let origin = if node.origin().is_command_line() { node.origin() } else { node.key_origin() };
-        self.push(Problem { key: node.path().to_owned(), origin: origin.clone(), kind, hint: None })
+        let (key, origin) = (node.path().to_owned(), origin.clone());
+        self.push_for(node, Problem { key, origin, kind, hint: None })
     }
 
     /// Nothing takes the key of `node`, and the dotted key `meant` is close to it. If `meant` is missing, this is why, and
     /// it is not reported twice.
     pub fn unknown_key(&mut self, node: &Node, meant: String) -> &mut Problem {
-        self.problems.retain(|p| !(matches!(p.kind, ProblemKind::Missing { .. }) && p.key == meant));
+        self.found.retain(|p| !(matches!(p.kind, ProblemKind::Missing { .. }) && p.key == meant));
         let hint = Some(format!("did you mean `{meant}`?"));
         let kind = ProblemKind::UnknownKey { meant };
         self.push(Problem { key: node.path().to_owned(), origin: node.key_origin().clone(), kind, hint })
@@ -255,11 +368,7 @@ impl Problems {
 
     /// The notices if there was no problem, else one error with all of them.
     pub fn finish(self) -> Result<Vec<Notice>, Error> {
-        if self.problems.is_empty() {
-            Ok(self.notices)
-        } else {
-            Err(Error::Problems(ProblemList { problems: self.problems }))
-        }
+        if self.found.is_empty() { Ok(self.notices) } else { Err(Error::Problems(ProblemList::new(self.found))) }
     }
 }
 
@@ -267,5 +376,30 @@ impl Problem {
     /// Adds the one action that helps: `problems.refuse(node, "…").hint("remove `lora_rank`")`.
     pub fn hint(&mut self, hint: impl Into<String>) {
         self.hint = Some(hint.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::written::Written;
+
+    #[test]
+    fn of_a_broken_value_nothing_more_is_told() {
+        let written = Written::parse("run.yaml", "a: ${nope}\nb: 1\n").unwrap();
+        let check = |key: &str| {
+            let error = written.resolve_or_check(|merged| {
+                let mut problems = Problems::new();
+                let node = merged.root().get(key).expect("written above");
+                problems.wrong_value(node, "a number").hint("give one");
+                problems.refuse(node, "there is a reason");
+                problems
+            });
+            match error {
+                Err(Error::Problems(list)) => list.iter().count(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!((check("a"), check("b")), (1, 3));
     }
 }

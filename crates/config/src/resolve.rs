@@ -7,17 +7,18 @@
 //!   `oc.create:value`, `oc.dict.keys:key`, `oc.dict.values:key`, `oc.deprecated:key[,message]`.
 //!
 //! Errors: a missing or unset key, a circle, an unknown resolver, an unset environment variable, each with the key
-//! that holds the reference. Panics: never; depth and size of what references expand to are bounded.
+//! that holds the reference. All are found: a value that cannot be resolved becomes a broken one, and references to it
+//! are broken without being told. Panics: never; depth and size of what references expand to are bounded.
 
 use std::collections::{HashMap, HashSet};
 
-use crate::error::{Error, ReferenceFault};
+use crate::error::ReferenceFault;
 use crate::node::{Key, Map, Node, Value};
 use crate::number::python_str;
 use crate::path::{join_path, split_path};
+use crate::problems::Problem;
 use crate::reference::{Argument, Part, Reference, parse_argument, parse_value};
 use crate::scalar::{parse_float, parse_int};
-use crate::source::Origin;
 use crate::suggest;
 use crate::written::{MAX_DEPTH, MAX_NODES};
 
@@ -26,14 +27,23 @@ const MAX_STEPS: usize = 160;
 /// Values, and characters of text, that references may expand to.
 const MAX_SIZE: usize = 1_000_000;
 
-/// The tree with every reference replaced and every path set.
-pub(crate) fn resolve(root: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result<Node, Error> {
-    let mut resolver =
-        Resolver { root, env, done: HashMap::new(), active: Vec::new(), referenced: HashSet::new(), steps: 0, size: 0 };
-    let mut resolved = resolver.node(root, &mut Vec::new()).map_err(|failure| failure.into_error(root))?;
-    if resolved.count() > MAX_NODES {
-        let failure = Failure { fault: ReferenceFault::TooLarge { limit: MAX_NODES }, path: Vec::new() };
-        return Err(failure.into_error(root));
+/// The tree with every reference replaced and every path set, and what is wrong with those that cannot be replaced.
+pub(crate) fn resolve(root: &Node, env: &dyn Fn(&str) -> Option<String>) -> (Node, Vec<Problem>) {
+    let mut resolver = Resolver {
+        root,
+        env,
+        done: HashMap::new(),
+        broken: HashSet::new(),
+        active: Vec::new(),
+        referenced: HashSet::new(),
+        steps: 0,
+        size: 0,
+        is_exhausted: false,
+        problems: Vec::new(),
+    };
+    let mut resolved = resolver.node(root, &mut Vec::new());
+    if resolver.problems.is_empty() && resolved.count() > MAX_NODES {
+        resolver.tell(ReferenceFault::TooLarge { limit: MAX_NODES });
     }
     resolved.set_paths("");
     for key in &resolver.referenced {
@@ -43,97 +53,135 @@ pub(crate) fn resolve(root: &Node, env: &dyn Fn(&str) -> Option<String>) -> Resu
             node.set_referenced();
         }
     }
-    Ok(resolved)
+    (resolved, in_file_order(resolver.problems))
 }
 
-/// A fault and the path of the value that holds the reference.
-struct Failure {
-    fault: ReferenceFault,
-    path: Vec<String>,
+/// Those of the file by their place, then those of the command line as they were found.
+fn in_file_order(mut problems: Vec<Problem>) -> Vec<Problem> {
+    problems.sort_by_key(|problem| match problem.origin.position() {
+        Some(place) => (false, place.line(), place.column()),
+        None => (true, 0, 0),
+    });
+    problems
 }
 
-impl Failure {
-    fn into_error(self, root: &Node) -> Error {
-        let holder = self.path.iter().try_fold(root, |node, segment| node.get(segment));
-        let origin = holder.map_or(Origin::Code, |node| node.origin().clone());
-        Error::Interpolation { fault: self.fault, key: join_path(&self.path), origin }
-    }
-}
+/// A reference that cannot be replaced; why is told.
+struct Broken;
 
-type Outcome<T> = Result<T, Failure>;
+type Outcome<T> = Result<T, Broken>;
 
 struct Resolver<'a> {
     root: &'a Node,
     env: &'a dyn Fn(&str) -> Option<String>,
     /// Values of strings with references, by path.
     done: HashMap<Vec<String>, Node>,
+    /// Paths of the strings that cannot be resolved.
+    broken: HashSet<Vec<String>>,
     /// Paths of the strings being resolved, outermost first.
     active: Vec<Vec<String>>,
     /// Top-level keys that a reference reads.
     referenced: HashSet<String>,
     steps: usize,
     size: usize,
+    /// References have expanded to too much, so no more are followed.
+    is_exhausted: bool,
+    problems: Vec<Problem>,
 }
 
 impl Resolver<'_> {
-    fn fail<T>(&self, fault: ReferenceFault) -> Outcome<T> {
-        Err(Failure { fault, path: self.active.last().cloned().unwrap_or_default() })
+    /// Tells a fault of the string being resolved.
+    fn tell(&mut self, fault: ReferenceFault) {
+        self.is_exhausted |= matches!(fault, ReferenceFault::TooLarge { .. });
+        let holder = self.written(self.active.last().map_or(&[][..], Vec::as_slice));
+        self.problems.push(Problem::reference(fault, holder.path().to_owned(), holder.origin().clone()));
     }
 
-    /// Counts one level of recursion; the caller takes it off again. An error ends everything, so it need not.
-    fn step(&mut self) -> Outcome<()> {
+    /// The node of the file at a path that leads somewhere.
+    fn written(&self, path: &[String]) -> &Node {
+        path.iter().try_fold(self.root, |node, segment| node.get(segment)).unwrap_or(self.root)
+    }
+
+    fn fail<T>(&mut self, fault: ReferenceFault) -> Outcome<T> {
+        self.tell(fault);
+        Err(Broken)
+    }
+
+    /// Runs one level of recursion.
+    fn deeper<T>(&mut self, run: impl FnOnce(&mut Self) -> Outcome<T>) -> Outcome<T> {
+        if self.steps == MAX_STEPS {
+            return self.fail(ReferenceFault::TooDeep { limit: MAX_STEPS });
+        }
         self.steps += 1;
-        if self.steps > MAX_STEPS { self.fail(ReferenceFault::TooDeep { limit: MAX_STEPS }) } else { Ok(()) }
+        let outcome = run(self);
+        self.steps -= 1;
+        outcome
     }
 
-    /// A node of the file, resolved.
-    fn node(&mut self, node: &Node, path: &mut Vec<String>) -> Outcome<Node> {
-        self.step()?;
-        let mut resolved = match node.value() {
-            Value::String(text) if text.contains("${") => self.string(text, node, path)?,
+    /// A node of the file, resolved; broken values stand where that is impossible.
+    fn node(&mut self, node: &Node, path: &mut Vec<String>) -> Node {
+        let resolved = self.deeper(|this| this.value(node, path));
+        let mut resolved = resolved.unwrap_or_else(|Broken| Node::broken(node.origin().clone()));
+        resolved.set_key_origin(node.key_origin().clone());
+        resolved
+    }
+
+    fn value(&mut self, node: &Node, path: &mut Vec<String>) -> Outcome<Node> {
+        let value = match node.value() {
+            Value::String(text) if text.contains("${") => return self.string(text, node, path),
             Value::List(items) => {
                 let mut resolved = Vec::with_capacity(items.len());
                 for (i, item) in items.iter().enumerate() {
                     path.push(i.to_string());
-                    resolved.push(self.node(item, path)?);
+                    resolved.push(self.node(item, path));
                     path.pop();
                 }
-                Node::new(Value::List(resolved), node.origin().clone())
+                Value::List(resolved)
             }
             Value::Map(map) => {
                 let mut resolved = Map::new();
                 for (key, item) in map.iter() {
                     path.push(key.to_string());
-                    resolved.push(key.clone(), self.node(item, path)?);
+                    resolved.push(key.clone(), self.node(item, path));
                     path.pop();
                 }
-                Node::new(Value::Map(resolved), node.origin().clone())
+                Value::Map(resolved)
             }
-            _ => node.clone(),
+            _ => return Ok(node.clone()),
         };
-        resolved.set_key_origin(node.key_origin().clone());
-        self.steps -= 1;
-        Ok(resolved)
+        Ok(Node::new(value, node.origin().clone()))
     }
 
     /// A string with references, resolved once.
     fn string(&mut self, text: &str, node: &Node, path: &[String]) -> Outcome<Node> {
+        if self.is_exhausted || self.broken.contains(path) {
+            return Err(Broken);
+        }
         if let Some(done) = self.done.get(path).cloned() {
             self.grow(&done, path.len())?;
             return Ok(done);
         }
         if let Some(start) = self.active.iter().position(|active| active == path) {
             let circle = self.active[start..].iter().map(Vec::as_slice).chain([path]);
-            let names: Vec<String> = circle.map(|path| format!("`{}`", join_path(path))).collect();
+            let names: Vec<String> = circle.map(|path| format!("`{}`", self.written(path).path())).collect();
             return self.fail(ReferenceFault::Cycle { chain: names.join(" -> ") });
         }
         self.active.push(path.to_vec());
-        let parts = parse_value(text).or_else(|fault| self.fail(fault))?;
-        let mut resolved = self.value_of(&parts)?;
-        resolved.set_origin(node.origin().clone());
-        self.grow(&resolved, path.len())?;
+        let resolved = self.replaced(text, path.len());
         self.active.pop();
+        let Ok(mut resolved) = resolved else {
+            self.broken.insert(path.to_vec());
+            return Err(Broken);
+        };
+        resolved.set_origin(node.origin().clone());
         self.done.insert(path.to_vec(), resolved.clone());
+        Ok(resolved)
+    }
+
+    /// What the text of the string being resolved becomes.
+    fn replaced(&mut self, text: &str, depth: usize) -> Outcome<Node> {
+        let parts = parse_value(text).or_else(|fault| self.fail(fault))?;
+        let resolved = self.value_of(&parts)?;
+        self.grow(&resolved, depth)?;
         Ok(resolved)
     }
 
@@ -172,21 +220,15 @@ impl Resolver<'_> {
     }
 
     fn reference(&mut self, reference: &Reference) -> Outcome<Node> {
-        self.step()?;
-        let found = match reference {
+        self.deeper(|this| match reference {
             Reference::Key { dots, segments, text } => {
-                let mut path = Vec::with_capacity(segments.len());
-                for segment in segments {
-                    path.push(self.text_of(segment)?);
-                }
+                let path: Vec<String> = segments.iter().map(|segment| this.text_of(segment)).collect::<Outcome<_>>()?;
                 let nested = segments.iter().any(|parts| parts.len() != 1 || !matches!(parts[0], Part::Text(_)));
                 let shown = if nested { format!("{}{}", ".".repeat(*dots), join_path(&path)) } else { text.clone() };
-                self.key(*dots, &path, &shown)?
+                this.key(*dots, &path, &shown)
             }
-            Reference::Call { name, arguments } => self.call(name, arguments)?,
-        };
-        self.steps -= 1;
-        Ok(found)
+            Reference::Call { name, arguments } => this.call(name, arguments),
+        })
     }
 
     /// The absolute path of a key, seen from the value being resolved.
@@ -218,7 +260,7 @@ impl Resolver<'_> {
         let mut node = root;
         for (depth, segment) in path.iter().enumerate() {
             if node.as_str().is_some_and(|text| text.contains("${")) {
-                let through = self.node(node, &mut path[..depth].to_vec())?;
+                let through = self.whole(node, &path[..depth])?;
                 let rest = &path[depth..];
                 return Ok(rest.iter().try_fold(&through, |node, segment| node.get(segment)).cloned());
             }
@@ -230,7 +272,14 @@ impl Resolver<'_> {
         if let Some(first) = path.first() {
             self.referenced.insert(first.clone());
         }
-        self.node(node, &mut path.to_vec()).map(Some)
+        self.whole(node, path).map(Some)
+    }
+
+    /// A node of the file, resolved without a broken value in it.
+    fn whole(&mut self, node: &Node, path: &[String]) -> Outcome<Node> {
+        let resolved = self.node(node, &mut path.to_vec());
+        let is_broken = !self.problems.is_empty() && resolved.has_broken();
+        if is_broken { Err(Broken) } else { Ok(resolved) }
     }
 
     /// An existing key that a missing one was probably meant to be.
@@ -270,7 +319,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn bad_arguments<T>(&self, name: &'static str, expected: &'static str, count: usize) -> Outcome<T> {
+    fn bad_arguments<T>(&mut self, name: &'static str, expected: &'static str, count: usize) -> Outcome<T> {
         let found = if count == 1 { "1 argument".to_owned() } else { format!("{count} arguments") };
         self.fail(ReferenceFault::Arguments { name, expected, found })
     }
@@ -360,27 +409,24 @@ impl Resolver<'_> {
     }
 
     fn argument(&mut self, argument: &Argument) -> Outcome<Node> {
-        self.step()?;
-        let value = match argument {
-            Argument::Quoted(parts) => Value::String(self.text_of(parts)?).into(),
+        self.deeper(|this| match argument {
+            Argument::Quoted(parts) => Ok(Value::String(this.text_of(parts)?).into()),
             Argument::Bare(parts) => match &parts[..] {
-                [Part::Text(text)] => bare(text).into(),
-                parts => self.value_of(parts)?,
+                [Part::Text(text)] => Ok(bare(text).into()),
+                parts => this.value_of(parts),
             },
             Argument::List(items) => {
-                let items: Vec<Node> = items.iter().map(|item| self.argument(item)).collect::<Outcome<_>>()?;
-                Value::List(items).into()
+                let items: Vec<Node> = items.iter().map(|item| this.argument(item)).collect::<Outcome<_>>()?;
+                Ok(Value::List(items).into())
             }
             Argument::Map(entries) => {
                 let mut map = Map::new();
                 for (key, value) in entries {
-                    map.insert(Key::text(self.text_of(key)?), self.argument(value)?);
+                    map.insert(Key::text(this.text_of(key)?), this.argument(value)?);
                 }
-                Value::Map(map).into()
+                Ok(Value::Map(map).into())
             }
-        };
-        self.steps -= 1;
-        Ok(value)
+        })
     }
 }
 

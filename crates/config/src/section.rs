@@ -2,9 +2,12 @@
 //! [`component!`](crate::component) writes the calls; nothing else needs to.
 
 use crate::check::Check;
+use crate::error::OverrideFault;
 use crate::from_node::FromNode;
-use crate::node::{Key, Map, Node};
-use crate::problems::Problems;
+use crate::node::{Key, Map, Node, Value};
+use crate::path::split_path;
+use crate::problems::{Problem, Problems};
+use crate::source::Origin;
 use crate::suggest;
 
 /// One key of a component: what it is called, what it takes, what it means.
@@ -107,14 +110,19 @@ impl<'a> Section<'a> {
                 .hint(format!("give it a value: `{}=...`", node.path()));
             return None;
         }
+        if node.is_broken() {
+            return None;
+        }
         let before = self.problems.len();
         let Some(value) = T::from_node(node, self.problems) else {
             self.problems.widen_expected(before, node, &T::expected(), &accepts::<T>(check));
             return None;
         };
-        let Some(check) = check else { return Some(value) };
         let mut within = Vec::new();
-        value.leaves(&mut |leaf| within.push(check.accepts(leaf)));
+        value.leaves(&mut |leaf| {
+            let is_finite = || leaf.number().is_none_or(f64::is_finite);
+            within.push(check.map_or_else(is_finite, |check| check.accepts(leaf)));
+        });
         if within.iter().all(|&within| within) {
             return Some(value);
         }
@@ -122,18 +130,20 @@ impl<'a> Section<'a> {
             // Each element that is wrong, by itself.
             Some(items) if items.len() == within.len() => {
                 for (item, _) in items.iter().zip(&within).filter(|(_, within)| !**within) {
-                    self.outside(item, check, check.describe("a number"));
+                    self.outside(item, check, check.map_or("a number".to_owned(), |check| check.describe("a number")));
                 }
             }
-            _ => self.outside(node, check, accepts::<T>(Some(check))),
+            _ => self.outside(node, check, accepts::<T>(check)),
         }
         None
     }
 
     /// Reports a value outside a field's limit.
-    fn outside(&mut self, node: &Node, check: &Check, expected: String) {
+    fn outside(&mut self, node: &Node, check: Option<&Check>, expected: String) {
+        let is_endless = matches!(node.value(), Value::Float(x) if !x.is_finite()) && !expected.contains(".inf");
+        let expected = if is_endless { expected.replacen("a number", "a finite number", 1) } else { expected };
         let problem = self.problems.wrong_value(node, expected);
-        if let (Check::OneOf(words), Some(text)) = (check, node.raw())
+        if let (Some(Check::OneOf(words)), Some(text)) = (check, node.raw())
             && let Some(meant) = suggest::nearest(text, words.iter().copied())
         {
             problem.hint(format!("did you mean `{meant}`?"));
@@ -156,12 +166,16 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// Reports the keys that no field takes. Close to a known key: an error. Left over from the component that a
+    /// Reports the keys that no field takes. Close to a known key, or from an argument that sets no key: an error. Left over from the component that a
     /// command-line switch replaced, or simply unknown: a notice. Read by a `${…}` elsewhere: nothing.
     pub fn close(self) {
         let switched = self.map.get("_component_").filter(|name| name.origin().is_command_line());
         for (key, node) in self.unclaimed() {
             if node.is_referenced() {
+                continue;
+            }
+            if let Some(problem) = stray_argument(node) {
+                self.problems.push(problem);
                 continue;
             }
             if let Some(name) = switched
@@ -179,4 +193,21 @@ impl<'a> Section<'a> {
             }
         }
     }
+}
+
+/// What is wrong with the argument that set a key nobody takes, if it means nothing: torchtune lets such arguments pass.
+fn stray_argument(node: &Node) -> Option<Problem> {
+    let Origin::CommandLine(token) = node.key_origin() else { return None };
+    let (key, value) = token.split_once('=')?;
+    let parts = split_path(key);
+    let fault = if parts.iter().any(String::is_empty) {
+        let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+        let key = if parts.is_empty() { "key".to_owned() } else { parts.join(".") };
+        OverrideFault::EmptyPart { token: token.to_string(), meant: format!("{key}={value}") }
+    } else if node.path() == "config" {
+        OverrideFault::ConfigKey { token: token.to_string() }
+    } else {
+        return None;
+    };
+    Some(Problem::of_argument(fault, node.key_origin().clone()))
 }

@@ -37,7 +37,9 @@ config::component! {
         /// Seed; `null` = from the clock.
         seed: Option<u64> = None,
         /// Largest gradient norm; `null` = no limit.
-        clip_grad_norm: Option<f64> [positive] = None,
+        clip_grad_norm: Option<f64> [positive_or_inf] = None,
+        /// A share that is dropped.
+        dropout: f64 = 0.0,
         /// Number format.
         dtype: Dtype = Dtype::Fp32,
         /// What is recomputed.
@@ -80,13 +82,16 @@ fn shown(error: &Error) -> String {
 }
 
 fn check(text: &str, arguments: &[&str]) -> Result<Vec<Notice>, Error> {
-    let merged = Written::parse("run.yaml", text)?.with_overrides(arguments)?.resolve_with(&|_| None)?;
-    let mut problems = Problems::new();
-    if let Some(optimizer) = merged.root().get("optimizer").filter(|node| !node.is_absent()) {
-        OPTIMIZERS.choose(optimizer, &mut problems);
-    }
-    RunConfig::check(merged.root(), &mut problems);
-    problems.finish()
+    let check = |merged: &Merged| {
+        let mut problems = Problems::new();
+        if let Some(optimizer) = merged.root().get("optimizer").filter(|node| !node.is_absent()) {
+            OPTIMIZERS.choose(optimizer, &mut problems);
+        }
+        RunConfig::check(merged.root(), &mut problems);
+        problems
+    };
+    let merged = Written::parse("run.yaml", text)?.with_overrides(arguments)?.resolve_or_check(check)?;
+    check(&merged).finish()
 }
 
 /// One section of a snapshot: the input and everything that is printed for it.
@@ -144,6 +149,100 @@ fn bad_yaml() {
 }
 
 #[test]
+fn several_faults_of_a_text() {
+    let mut out = String::new();
+    for text in [
+        // All kinds behind which the parser goes on.
+        "\
+lr: 1
+lr: 2
+? [a]
+: 1
+~: null
+tag: !mine 1
+tags: !!python/tuple [1, 2]
+int: !!int one
+equals: =
+alias: *nowhere
+own: &own [*own]
+<<: 1
+more:
+  <<: [{a: 1}, 2, *nothing, 3]
+  a: 1
+  a: 2
+config: 1
+tab: 1\t# one\t
+",
+        // The values of doubtful keys are read too.
+        "a: 1\na: {b: =, b: 2}\n*x : !y {}\n",
+        // Behind a syntax error nothing is told.
+        "a: 1\na: !x 2\nb: \"\\q\"\na: =\n\tc: \0\n",
+        "a: =\nb: [1, 2\nc: 3\nc: 4\n",
+        "config: 1\na: \"open\nb: =\n",
+        // One of each line.
+        "a: \u{1}\u{2}\nb: \u{3}\nc:\t1\t\n",
+        "- =\n- =\n",
+        "a: =\n---\nb: =\n",
+        "base: &base {config: =}\n<<: *base\n",
+    ] {
+        section(&mut out, text, check(text, &[]));
+    }
+    section(&mut out, "60 faults", check(&format!("a:\n{}", "- =\n".repeat(60)), &[]));
+    insta::assert_snapshot!(out);
+}
+
+#[test]
+fn several_bad_overrides() {
+    let mut out = String::new();
+    for arguments in [
+        &["--batch_size=4", "seed=1", "~nope", "dtype", "files[7]=x", "nested=[1]", "log={a: 1, a: 2, b: !x y}"][..],
+        // What is torn apart is told once.
+        &["batch_size", "=", "4", "--seed", "3", "dtype", "=fp32", "~optimizer"],
+        &["files=[a, b", "files[1]=c"],
+    ] {
+        section(&mut out, &arguments.join(" "), check(BASE, arguments));
+    }
+    insta::assert_snapshot!(out);
+}
+
+#[test]
+fn several_bad_references() {
+    let mut out = String::new();
+    for (what, text, arguments) in [
+        (
+            "with what is wrong elsewhere, and without what follows",
+            "\
+output_dir: ${nope}/x
+log: ${output_dir}/log
+batch_size: ${circle}
+circle: ${round}
+round: ${circle}
+seed: -1
+clip_grad_norm: ${now:}
+optimizer:
+  _component_: ${oc.env:OPTIMIZER_OF_NOBODY}
+  lr: ${batch_size}
+  learning_rat: 1
+files: ['${files}', a, 1]
+dtype: bf61
+",
+            &["ac_mode=${ac}"][..],
+        ),
+        (
+            "a section",
+            "output_dir: o\noptimizer: ${optimizers.nope}\noptimizers: {a: {x: '${b}'}}\ncopy: ${optimizers.a}\n",
+            &[],
+        ),
+        ("a misspelt key", "ouput_dir: /tmp\nlog: ${output_dir}/log\nseed: x\n", &[]),
+        ("a missing key", "log: ${output_dir}/log\nseed: 1\n", &[]),
+        ("a key without a value", "output_dir: ???\nlog: ${output_dir}/log\n", &[]),
+    ] {
+        section(&mut out, &format!("{what} {}", arguments.join(" ")), check(text, arguments));
+    }
+    insta::assert_snapshot!(out);
+}
+
+#[test]
 fn unreadable_files() {
     let folder = std::env::temp_dir().join(format!("ferrotune_config_{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for temporary files");
@@ -183,6 +282,13 @@ fn bad_overrides() {
         &["files[7]=x"],
         &["files.first=x"],
         &["files=[a]", "files[3]=b"],
+        &["=5"],
+        &["optimizer..lr=1"],
+        &["bath..size=1"],
+        &["config=other.yaml"],
+        &["-"],
+        &["log=a: b: c"],
+        &["log=*.txt"],
     ] {
         section(&mut out, &arguments.join(" "), check(BASE, arguments));
     }
@@ -227,11 +333,21 @@ fn bad_values() {
         &["batch_size=null"],
         &["batch_size=\"4\""],
         &["batch_size=99999999999999999999999999"],
+        &["batch_size=-99999999999999999999999999"],
+        &["seed=1234567890123456789012345678901234567890123456789012345678901234567890"],
+        &["output_dir=1234567890123456789012345678901234567890123456789012345678901234567890"],
         &["seed=???"],
+        &["batch_size=none"],
+        &["output_dir=None"],
         &["clip_grad_norm=none"],
         &["clip_grad_norm='None'"],
         &["clip_grad_norm=0"],
         &["clip_grad_norm=.nan"],
+        &["clip_grad_norm=.inf"],
+        &["optimizer.lr=.inf"],
+        &["optimizer.lr=.nan"],
+        &["dropout=.nan", "optimizer.betas=[0.9, .nan]"],
+        &["dropout=-.inf"],
         &["optimizer.lr='2e-5'"],
         &["optimizer.lr=true"],
         &["optimizer.lr=[1]"],

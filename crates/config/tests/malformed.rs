@@ -113,7 +113,7 @@ proptest! {
         fs::remove_file(&path).expect("removed");
         match read {
             Ok(_) => {}
-            Err(error @ Error::Yaml { .. }) => prop_assert!(error.to_string().contains(".yaml:"), "{}", error),
+            Err(error @ Error::Problems(_)) => prop_assert!(error.to_string().contains(".yaml"), "{}", error),
             Err(Error::NotUtf8 { line, .. }) => {
                 let lines = bytes.split(|byte| *byte == b'\n').count();
                 prop_assert!((1..=lines).contains(&line) && std::str::from_utf8(&bytes).is_err());

@@ -1,10 +1,12 @@
 //! What must hold for any text and any arguments, as one function that the property tests and the fuzz target call.
 //!
-//! - Reading, overriding, resolving and checking never panic; errors are told, and those of a file name a line of it.
+//! - Reading, overriding, resolving and checking never panic; errors are told, and those of a file each name a line of it,
+//!   in its order, a syntax error last.
+//! - Where references cannot be resolved, the rest is checked, and what is told of them stays.
 //! - The same arguments give the same tree.
 //! - A tree that was printed reads back as itself and prints the same again, at every stage.
 
-use config::{Error, Node, Order, Problems, Written};
+use config::{Error, Node, Order, ProblemKind, Problems, Written, YamlFault};
 
 /// Between the YAML text and the arguments, one a line, in an input of [`check`].
 const SEPARATOR: &str = "---args---\n";
@@ -63,7 +65,10 @@ pub fn holds<S: AsRef<str>>(text: &str, arguments: &[S], print: Printer) -> Resu
     let environment = |name: &str| (name.len() % 2 == 1).then(|| format!("value of {name}"));
     let merged = match changed.resolve_with(&environment) {
         Ok(merged) => merged,
-        Err(error) => return is_told(&error),
+        Err(error) => {
+            is_told(&error)?;
+            return rest_is_checked(&changed);
+        }
     };
     reads_back(merged.root(), print)?;
     if merged.to_json(Order::File) != merged.to_json(Order::Sorted) {
@@ -84,17 +89,61 @@ fn is_told(error: &Error) -> Result<(), String> {
     if told { Ok(()) } else { Err(format!("not told: {error:?}")) }
 }
 
-/// An error of a file shows the place, on a line that the file has.
+/// What is wrong with references is told beside what is wrong with the rest, never instead of it.
+fn rest_is_checked(changed: &Written) -> Result<(), String> {
+    let check = |merged: &config::Merged| {
+        let mut problems = Problems::new();
+        Fields::check(merged.root(), &mut problems);
+        problems
+    };
+    let (Err(alone), Err(both)) = (changed.resolve(), changed.resolve_or_check(check)) else { return Ok(()) };
+    let (Error::Problems(alone), Error::Problems(both)) = (&alone, &both) else {
+        return Err("other errors".to_owned());
+    };
+    let is_reference = |problem: &&config::Problem| matches!(problem.kind, ProblemKind::Reference(_));
+    for problem in both.iter().filter(is_reference) {
+        if !alone.iter().any(|known| known == problem) {
+            return Err(format!("not told alone: {problem:?}"));
+        }
+    }
+    for broken in alone.iter() {
+        let is_value = |kind: &ProblemKind| matches!(kind, ProblemKind::Value { .. } | ProblemKind::Refused { .. });
+        if let Some(noise) = both.iter().find(|problem| problem.key == broken.key && is_value(&problem.kind)) {
+            return Err(format!("{broken:?} is told again: {noise:?}"));
+        }
+        // A reference is left out for the problem of the key that it reads.
+        if both.iter().all(|problem| problem == broken || is_reference(&problem)) && !both.iter().any(|p| p == broken) {
+            return Err(format!("{broken:?} is lost: {both}"));
+        }
+    }
+    Ok(())
+}
+
+/// An error of a file shows its places, on lines that the file has, in the order of the file.
 fn names_a_line(error: &Error, text: &str) -> Result<(), String> {
     is_told(error)?;
     let num_lines = text.replace("\r\n", "\n").matches(['\n', '\r']).count() + 1;
-    let place = match error {
-        Error::Yaml { origin, .. } => origin.position().filter(|place| (1..=num_lines).contains(&place.line())),
-        _ => None,
-    };
-    let Some(place) = place else { return Err(format!("no line of {num_lines}: {error:?}")) };
-    let shown = format!("--> run.yaml:{}:{}\n", place.line(), place.column());
-    if error.to_string().contains(&shown) { Ok(()) } else { Err(format!("{shown:?} is not shown: {error}")) }
+    let Error::Problems(problems) = error else { return Err(format!("of another kind: {error:?}")) };
+    let shown = error.to_string();
+    let num_problems = problems.iter().count();
+    let (mut last, mut is_over) = ((0, 0), false);
+    for problem in problems.iter() {
+        let place = problem.origin.position().filter(|place| (1..=num_lines).contains(&place.line()));
+        let Some(place) = place else { return Err(format!("no line of {num_lines}: {problem:?}")) };
+        let named = match num_problems {
+            1 => format!("--> run.yaml:{}:{}\n", place.line(), place.column()),
+            _ => format!("line {}, column {}: ", place.line(), place.column()),
+        };
+        if !(shown.contains(&named) || num_problems > 50) {
+            return Err(format!("{named:?} is not shown: {error}"));
+        }
+        let at = (place.line(), place.column());
+        if at < last || is_over {
+            return Err(format!("not in order: {error}"));
+        }
+        (last, is_over) = (at, matches!(problem.kind, ProblemKind::Yaml(YamlFault::Syntax { .. })));
+    }
+    Ok(())
 }
 
 /// Printed and read again, a tree is itself and prints as before.

@@ -11,8 +11,11 @@
 #![expect(clippy::print_stdout, reason = "prints a table")]
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop at any error")]
 
+mod clock;
+
 use std::time::{Duration, Instant};
 
+use clock::Clock;
 use cpu::{CpuBackend, CpuConfig};
 use tensor::ops::adamw::AdamWStep;
 use tensor::ops::attention::AttentionDims;
@@ -31,37 +34,6 @@ const NUM_PARAMS: usize = 134_515_008;
 enum Work {
     Flops(f64),
     Bytes(f64),
-}
-
-/// A clock for durations.
-#[derive(Clone, Copy)]
-enum Clock {
-    Wall(Instant),
-    /// The time for which this thread has had a core.
-    Thread,
-}
-
-impl Clock {
-    fn now(self) -> Duration {
-        match self {
-            Self::Wall(start) => start.elapsed(),
-            Self::Thread => thread_time(),
-        }
-    }
-}
-
-#[cfg(unix)]
-#[expect(unsafe_code, reason = "the standard library has no such clock")]
-fn thread_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is valid.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-#[cfg(not(unix))]
-fn thread_time() -> Duration {
-    panic!("clock=cpu is there on Unix only")
 }
 
 /// Prints the rows of a group.
@@ -280,7 +252,7 @@ impl Bench {
 fn main() {
     let mut config = CpuConfig::default();
     let mut group = String::new();
-    let (mut filter, mut runs, mut clock) = (String::new(), 5, Clock::Wall(Instant::now()));
+    let (mut filter, mut runs, mut clock) = (String::new(), 5, Clock::wall());
     for arg in std::env::args().skip(1) {
         match arg.split_once('=') {
             Some(("threads", n)) => config.threads = Some(n.parse().unwrap()),

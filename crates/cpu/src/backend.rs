@@ -22,6 +22,8 @@ use crate::{adamw, attention, elementwise, embedding, head_loss, matmul, rms_nor
 pub struct CpuConfig {
     /// Threads that compute, the calling one counted; `None` or 0 = one for each core that the process may use.
     pub threads: Option<usize>,
+    /// Which of the cores that the process may use comes first, where several backends share them.
+    pub first_core: usize,
     /// The instruction set; `None` = what the environment variable [`Isa::VARIABLE`] names, else the best there is.
     pub isa: Option<Isa>,
 }
@@ -47,7 +49,7 @@ impl CpuBackend {
         let isa = config.isa.map_or_else(Isa::from_env, Ok)?;
         let num_threads = config.threads.filter(|&n| n > 0).unwrap_or_else(os::num_cores);
         let (pool, order) = (Pool::default(), Mutex::default());
-        Ok(Self { crew: Crew::new(num_threads)?, pool, isa, order })
+        Ok(Self { crew: Crew::new(num_threads, config.first_core)?, pool, isa, order })
     }
 
     /// The instruction set that it computes with.
@@ -128,7 +130,7 @@ impl Backend for CpuBackend {
     }
 
     fn planner(&self) -> Arc<dyn Backend> {
-        Arc::new(PlanBackend::new(self.num_threads()))
+        Arc::new(PlanBackend::new(self.num_threads(), self.isa))
     }
 
     fn flush(&self) -> Result<()> {

@@ -23,10 +23,10 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// A crew of `num_threads`, the caller counted.
-    pub(crate) fn new(num_threads: usize) -> Result<Self, Error> {
+    /// A crew of `num_threads`, the caller counted, on the cores from `first_core` on.
+    pub(crate) fn new(num_threads: usize, first_core: usize) -> Result<Self, Error> {
         let scratch = (0..num_threads).map(|_| Mutex::default()).collect();
-        Ok(Self { team: Team::new(num_threads)?, scratch })
+        Ok(Self { team: Team::new(num_threads, first_core)?, scratch })
     }
 
     /// Workers of the crew.
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn every_row_is_given_out_once() {
         for num_threads in [1, 2, 3] {
-            let crew = Crew::new(num_threads).unwrap();
+            let crew = Crew::new(num_threads, 0).unwrap();
             for (num_rows, rows_per_task) in [(0, 1), (1, 1), (7, 2), (100, 7), (5, 100), (5, 0)] {
                 let (mut wide, mut narrow) = (vec![0u32; num_rows * 3], vec![0u32; num_rows]);
                 let outputs = (Rows::new(&mut wide, 3), Some(Rows::new(&mut narrow, 1)));

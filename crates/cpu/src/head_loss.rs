@@ -10,11 +10,15 @@
 //! dw (+)= dlogits h          dh = sum over workers' shares of the vocabulary of dlogits^T w
 //! ```
 //!
+//! Logits of bf16 factors are products of pairs where the processor multiplies those; the other two products have a factor of
+//! f32, dlogits.
+//!
 //! Numbers: logits, softmax, dlogits and sums in f32. With bf16 gradients each chunk's part of dw is rounded once.
 
 use std::ops::Range;
 use std::sync::PoisonError;
 
+use half::bf16;
 use tensor::ops::IGNORE_INDEX;
 use tensor::ops::head_loss::{HeadLossOut, check, check_labels};
 use tensor::{Result, Tensor};
@@ -25,6 +29,7 @@ use crate::crew::{Disjoint, Rows};
 use crate::isa::{Isa, per_isa};
 use crate::numbers::{Element, exp, with_element};
 use crate::pack::{panels_of_columns, panels_of_rows, store, widen};
+use crate::pairs::{self, Packed};
 use crate::scratch::Scratch;
 use crate::tile::{Lhs, MR, NR, Rhs, multiply};
 
@@ -34,7 +39,9 @@ const LOGITS_BYTES: usize = 32 << 20;
 const MAX_TOKENS: usize = 8 * NR;
 /// Vocabulary rows of a block.
 pub(crate) const BLOCK: usize = 16 * MR;
-/// Terms of a block of a sum over the model's dimension.
+/// Rows of the weight that scratch memory has room for: a block's in whole strips, of either kind.
+pub(crate) const W_ROWS: usize = BLOCK.next_multiple_of(pairs::MR);
+/// Terms of a block of a sum over the model's dimension; even, for pairs.
 const TERMS: usize = 320;
 /// Rows of statistics that a block leaves: largest logit, sum of exponentials, logit of the label.
 pub(crate) const STATISTICS: usize = 3;
@@ -88,6 +95,18 @@ pub(crate) fn chunk_len(num_tokens: usize, vocab: usize) -> usize {
     num_tokens.div_ceil(num_chunks).next_multiple_of(NR).max(NR)
 }
 
+/// Elements of a chunk's transpose of h, in f32 or with every token's elements in pairs.
+pub(crate) fn transposed_len(width: usize, dim: usize) -> usize {
+    width.next_multiple_of(pairs::NR) * dim
+}
+
+/// Blocks of a sum over the model's dimension, and whether there is one before.
+fn blocks_of_terms(dim: usize) -> impl Iterator<Item = (Range<usize>, bool)> {
+    let num_blocks = dim.div_ceil(TERMS).max(1);
+    let terms = dim.div_ceil(num_blocks).next_multiple_of(2);
+    (0..num_blocks).map(move |block| (block * terms..((block + 1) * terms).min(dim), block > 0))
+}
+
 struct Head<'a, T> {
     isa: Isa,
     dim: usize,
@@ -105,7 +124,7 @@ struct Chunk<'a> {
     width: usize,
     /// Panels of columns of h.
     panels: &'a [f32],
-    /// Panels of tokens: columns of the transpose of h.
+    /// Panels of tokens: columns of the transpose of h; as pairs where [`Head::paired`] says so.
     transposed: &'a [f32],
 }
 
@@ -122,7 +141,7 @@ impl<T: Element> Head<'_, T> {
         let width = tokens.len().next_multiple_of(NR);
         let row_len = self.dim.next_multiple_of(NR);
         let mut panels = Temp::new(&backend.pool, tokens.len() * row_len)?;
-        let mut transposed = Temp::new(&backend.pool, width * self.dim)?;
+        let mut transposed = Temp::new(&backend.pool, transposed_len(width, self.dim))?;
         self.gather(backend, tokens, &mut panels, &mut transposed)?;
         let chunk = Chunk { tokens, width, panels: &panels, transposed: &transposed };
 
@@ -143,18 +162,32 @@ impl<T: Element> Head<'_, T> {
         Ok(loss)
     }
 
+    /// Elements that are multiplied as pairs for the logits.
+    fn paired<'s>(&self, elements: &'s [T]) -> Option<&'s [bf16]> {
+        if self.isa.multiplies_pairs() { T::as_bf16(elements) } else { None }
+    }
+
     fn vocab_rows(&self, block: usize) -> Range<usize> {
         block * BLOCK..((block + 1) * BLOCK).min(self.vocab)
     }
 
-    /// Brings the tokens' rows of h into f32, in both orders.
+    /// Brings the tokens' rows of h into both orders.
     fn gather(&self, backend: &CpuBackend, tokens: &[u32], panels: &mut [f32], transposed: &mut [f32]) -> Result<()> {
         let mut rows = Temp::new(&backend.pool, tokens.len() * self.dim)?;
         for (&t, row) in tokens.iter().zip(rows.chunks_exact_mut(self.dim.max(1))) {
             widen(self.isa, row, &self.h[t as usize * self.dim..][..self.dim]);
         }
         panels_of_rows(self.isa, panels, &rows, self.dim, (tokens.len(), self.dim));
-        panels_of_columns(self.isa, transposed, &rows, self.dim, (self.dim, tokens.len()));
+        let size = (self.dim, tokens.len());
+        if let Some(h) = self.paired(self.h) {
+            let rows: &mut [bf16] = bytemuck::cast_slice_mut(&mut rows);
+            for (&t, row) in tokens.iter().zip(rows.chunks_exact_mut(self.dim.max(1))) {
+                row.copy_from_slice(&h[t as usize * self.dim..][..self.dim]);
+            }
+            pairs::panels_of_columns(self.isa, bytemuck::cast_slice_mut(transposed), rows, self.dim, size);
+        } else {
+            panels_of_columns(self.isa, transposed, &rows, self.dim, size);
+        }
         Ok(())
     }
 
@@ -168,21 +201,9 @@ impl<T: Element> Head<'_, T> {
         scratch: &mut Scratch,
     ) {
         let (isa, dim, width) = (self.isa, self.dim, chunk.width);
-        let [wide, own] = scratch.arrays([BLOCK * dim, BLOCK * width]);
+        let [wide, own] = scratch.arrays([W_ROWS * dim, BLOCK * width]);
         let logits = logits.unwrap_or(own);
-        let w = &self.w[rows.start * dim..rows.end * dim];
-        let w = T::as_f32(w).unwrap_or_else(|| {
-            widen(isa, wide, w);
-            &*wide
-        });
-        let num_sums = dim.div_ceil(TERMS).max(1);
-        let terms = dim.div_ceil(num_sums);
-        for sum in 0..num_sums {
-            let (first, end) = (sum * terms, ((sum + 1) * terms).min(dim));
-            let a = Lhs::rows(&w[first.min(w.len())..], dim);
-            let b = Rhs { data: &chunk.transposed[first * NR..], panel_stride: dim * NR, row_stride: NR };
-            multiply(isa, (rows.len(), width, end - first), a, b, logits, width, sum > 0);
-        }
+        self.logits(logits, rows.clone(), chunk, wide);
         let logits = &logits[..rows.len() * width];
         let (max, rest) = statistics.split_at_mut(width);
         let (total, of_label) = rest.split_at_mut(width);
@@ -190,6 +211,34 @@ impl<T: Element> Head<'_, T> {
         for (column, &t) in chunk.tokens.iter().enumerate() {
             let label = self.labels[t as usize] as usize;
             of_label[column] = if rows.contains(&label) { logits[(label - rows.start) * width + column] } else { 0.0 };
+        }
+    }
+
+    /// `logits = w h^T` for some rows of the weight; `scratch` has room for [`W_ROWS`] in f32.
+    fn logits(&self, logits: &mut [f32], rows: Range<usize>, chunk: &Chunk<'_>, scratch: &mut [f32]) {
+        let (isa, dim, width) = (self.isa, self.dim, chunk.width);
+        let w = &self.w[rows.start * dim..rows.end * dim];
+        if let Some(w) = self.paired(w) {
+            let strips = bytemuck::cast_slice_mut(scratch);
+            pairs::strips_of_rows(isa, strips, w, dim, (dim, rows.len()));
+            let (transposed, num_pairs) = (bytemuck::cast_slice(chunk.transposed), dim.div_ceil(2));
+            for (terms, accumulate) in blocks_of_terms(dim) {
+                let first = terms.start / 2;
+                let a = Packed { data: &strips[first * pairs::MR..], stride: num_pairs * pairs::MR };
+                let b = Packed { data: &transposed[first * pairs::NR..], stride: num_pairs * pairs::NR };
+                let size = (rows.len(), width, terms.len().div_ceil(2));
+                pairs::multiply(isa, size, a, b, logits, width, accumulate);
+            }
+            return;
+        }
+        let w = T::as_f32(w).unwrap_or_else(|| {
+            widen(isa, scratch, w);
+            &*scratch
+        });
+        for (terms, accumulate) in blocks_of_terms(dim) {
+            let a = Lhs::rows(&w[terms.start.min(w.len())..], dim);
+            let b = Rhs { data: &chunk.transposed[terms.start * NR..], panel_stride: dim * NR, row_stride: NR };
+            multiply(isa, (rows.len(), width, terms.len()), a, b, logits, width, accumulate);
         }
     }
 
@@ -343,6 +392,64 @@ per_isa! {
             for ((out, logit), lse) in out.iter_mut().zip(logits).zip(lse) {
                 *out = scale * exp::<FMA>(logit - lse);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tensor::rng::Stream;
+    use tensor::{Backend, DType};
+    use testing::compare::Tolerance;
+    use testing::op_table::check_head_loss;
+
+    use super::*;
+    use crate::CpuConfig;
+
+    #[test]
+    fn logits_of_pairs_equal_their_reference() {
+        for threads in [1, 2, 3] {
+            let config = CpuConfig { threads: Some(threads), isa: Some(Isa::EMULATED_BF16), ..CpuConfig::default() };
+            check_head_loss(&CpuBackend::new(config).expect("threads start"), DType::Bf16);
+        }
+    }
+
+    /// Loss and gradients of 41 tokens, with sums of several blocks.
+    fn long_sums(isa: Isa) -> Vec<f64> {
+        let (num_tokens, dim, vocab) = (41, 645, 110);
+        let backend = CpuBackend::new(CpuConfig { threads: Some(2), isa: Some(isa), ..CpuConfig::default() });
+        let backend: &dyn Backend = &backend.expect("threads start");
+        let normal = |seed: u64, rows: usize| {
+            let mut values = vec![0.0; rows * dim];
+            Stream::new(seed, 1).fill_normal(&mut values, 0.2);
+            backend.from_f32([rows, dim], DType::Bf16, &values).expect("small tensors fit")
+        };
+        let (h, w, mut dh, mut dw) = (normal(1, num_tokens), normal(2, vocab), normal(3, num_tokens), normal(4, vocab));
+        let labels: Vec<i32> = (0..num_tokens as i32).map(|t| t * 5 % vocab as i32).collect();
+        let labels = backend.from_i32([num_tokens], &labels).expect("small tensors fit");
+        let mut loss = backend.from_f32([1], DType::F32, &[0.0]).expect("small tensors fit");
+        let out = HeadLossOut { loss: &mut loss, dh: Some(&mut dh), dw: Some((&mut dw, false)) };
+        backend.head_loss(out, &h, &w, &labels, 1.0).expect("shapes fit");
+        let all = [&loss, &dh, &dw].map(|x| backend.to_f32(x).expect("numbers"));
+        all.concat().into_iter().map(f64::from).collect()
+    }
+
+    #[test]
+    fn logits_of_pairs_with_long_sums_equal_those_of_f32() {
+        let (paired, wide) = (long_sums(Isa::EMULATED_BF16), long_sums(Isa::from_name("portable").expect("there")));
+        assert!(paired != wide, "pairs were not multiplied");
+        testing::compare::assert_close("loss, dh, dw", &paired, &wide, Tolerance::nmse(1e-6));
+    }
+
+    #[test]
+    fn blocks_of_terms_are_even_and_cover_all() {
+        for dim in [0, 1, 2, 319, 320, 321, 641, 957, 4096] {
+            let blocks: Vec<(Range<usize>, bool)> = blocks_of_terms(dim).collect();
+            assert!(!blocks.is_empty() && blocks.iter().skip(1).all(|(terms, after)| *after && !terms.is_empty()));
+            let covered =
+                blocks.iter().fold(0, |end, (terms, _)| if terms.start == end { terms.end } else { usize::MAX });
+            assert_eq!(covered, dim);
+            assert!(blocks.iter().all(|(terms, _)| terms.start % 2 == 0 && terms.len() <= TERMS));
         }
     }
 }

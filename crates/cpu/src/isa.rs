@@ -2,7 +2,7 @@
 //!
 //! Kernels are written once, as plain loops over slices; [`per_isa`] compiles them for every instruction set and calls the
 //! version that the backend's [`Isa`] names. Loops that the compiler cannot vectorise well enough (the tile of a matrix
-//! product) are written with intrinsics beside their portable form, in `tile.rs`.
+//! product) are written with intrinsics beside their portable form, in `tile/` and `matmul/vectors.rs`.
 
 use std::fmt;
 
@@ -24,16 +24,26 @@ pub(crate) enum Kind {
     /// AVX-512 F, BW, DQ and VL beside AVX2 and FMA.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// The same with products of bf16 pairs.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Bf16,
     /// NEON, which every 64-bit Arm processor has.
     #[cfg(target_arch = "aarch64")]
     Neon,
+    /// Portable but for products of bf16 pairs, which plain code computes as AVX-512 BF16 would.
+    #[cfg(test)]
+    EmulatedBf16,
 }
 
 impl Isa {
     /// The environment variable that overrides the choice.
     pub const VARIABLE: &'static str = "FERROTUNE_CPU_ISA";
     /// The values that the variable takes.
-    pub const NAMES: [&'static str; 4] = ["portable", "avx2", "avx512", "neon"];
+    pub const NAMES: [&'static str; 5] = ["portable", "avx2", "avx512", "avx512bf16", "neon"];
+
+    /// For tests of the products of bf16 pairs on any processor.
+    #[cfg(test)]
+    pub(crate) const EMULATED_BF16: Self = Self(Kind::EmulatedBf16);
 
     /// The best that this processor has.
     pub fn detect() -> Self {
@@ -52,6 +62,9 @@ impl Isa {
                 && is_x86_feature_detected!("avx512vl");
             if has_avx512 {
                 all.push(Self(Kind::Avx512));
+                if is_x86_feature_detected!("avx512bf16") {
+                    all.push(Self(Kind::Avx512Bf16));
+                }
             }
         }
         #[cfg(target_arch = "aarch64")]
@@ -88,13 +101,28 @@ impl Isa {
             Kind::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512Bf16 => "avx512bf16",
             #[cfg(target_arch = "aarch64")]
             Kind::Neon => "neon",
+            #[cfg(test)]
+            Kind::EmulatedBf16 => "emulated",
         }
     }
 
     pub(crate) const fn kind(self) -> Kind {
         self.0
+    }
+
+    /// Whether products of bf16 factors are taken pair by pair, without widening.
+    pub(crate) const fn multiplies_pairs(self) -> bool {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512Bf16 => true,
+            #[cfg(test)]
+            Kind::EmulatedBf16 => true,
+            _ => false,
+        }
     }
 }
 
@@ -103,6 +131,7 @@ impl fmt::Display for Isa {
         f.write_str(match self.name() {
             "avx2" => "AVX2",
             "avx512" => "AVX-512",
+            "avx512bf16" => "AVX-512 BF16",
             "neon" => "NEON",
             _ => "portable",
         })
@@ -153,11 +182,15 @@ macro_rules! per_isa {
                 // SAFETY: an `Isa` of this kind exists only where AVX2 and FMA were detected.
                 #[cfg(target_arch = "x86_64")]
                 $crate::isa::Kind::Avx2 => unsafe { avx2::<$($generic),*>($($arg),*) },
-                // SAFETY: an `Isa` of this kind exists only where these parts of AVX-512 were detected.
+                // SAFETY: an `Isa` of these kinds exists only where these parts of AVX-512 were detected.
                 #[cfg(target_arch = "x86_64")]
-                $crate::isa::Kind::Avx512 => unsafe { avx512::<$($generic),*>($($arg),*) },
+                $crate::isa::Kind::Avx512 | $crate::isa::Kind::Avx512Bf16 => unsafe {
+                    avx512::<$($generic),*>($($arg),*)
+                },
                 #[cfg(target_arch = "aarch64")]
                 $crate::isa::Kind::Neon => neon::<$($generic),*>($($arg),*),
+                #[cfg(test)]
+                $crate::isa::Kind::EmulatedBf16 => body::<false $(, $generic)*>($($arg),*),
             }
         }
     };
@@ -181,7 +214,7 @@ mod tests {
         let unknown = Isa::from_name("sse9").unwrap_err();
         assert_eq!(
             unknown.to_string(),
-            "unknown instruction set `sse9` in `FERROTUNE_CPU_ISA`: expected one of `portable`, `avx2`, `avx512`, `neon`"
+            "unknown instruction set `sse9` in `FERROTUNE_CPU_ISA`: expected one of `portable`, `avx2`, `avx512`, `avx512bf16`, `neon`"
         );
         let absent = if cfg!(target_arch = "x86_64") { "neon" } else { "avx2" };
         let missing = Isa::from_name(absent).unwrap_err();

@@ -3,7 +3,8 @@
 //! ```text
 //! backend.rs    the trait's methods, one line each
 //!   <op>.rs     checks of the contract, borrows of the tensors, tasks for the crew
-//!     pack.rs   blocks of tensors as f32, and back          tile.rs    products of blocks in registers
+//!     pack.rs   blocks of tensors as f32, and back          tile/      products of blocks in registers
+//!     pairs/    the same for bf16 factors as they are
 //!     crew.rs   tasks over workers, outputs split by rows   scratch.rs f32 arrays of each worker
 //!   buffer.rs   memory of tensors with a borrow count       pool.rs    its reuse     region.rs  where it comes from
 //!   team.rs     threads                                     os.rs      cores
@@ -11,7 +12,8 @@
 //!   isa.rs      instruction sets                            numbers.rs element types, exp, sums
 //! ```
 //!
-//! The environment variable `FERROTUNE_CPU_ISA` (`portable`, `avx2`, `avx512` or `neon`) overrides the instruction set.
+//! The environment variable `FERROTUNE_CPU_ISA` (`portable`, `avx2`, `avx512`, `avx512bf16` or `neon`) overrides the
+//! instruction set.
 //!
 //! Numbers: the same inputs and number of threads give the same bits, whichever worker takes which task.
 
@@ -31,6 +33,7 @@ mod matmul;
 mod numbers;
 mod os;
 mod pack;
+mod pairs;
 mod plan;
 mod pool;
 mod region;

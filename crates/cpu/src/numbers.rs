@@ -17,6 +17,8 @@ pub(crate) trait Element: bytemuck::Pod + Send + Sync {
     fn from_f32(x: f32) -> Self;
     /// The same slice, if elements are f32.
     fn as_f32(slice: &[Self]) -> Option<&[f32]>;
+    /// The same slice, if elements are bf16.
+    fn as_bf16(slice: &[Self]) -> Option<&[bf16]>;
 }
 
 impl Element for f32 {
@@ -35,6 +37,11 @@ impl Element for f32 {
     #[inline(always)]
     fn as_f32(slice: &[Self]) -> Option<&[f32]> {
         Some(slice)
+    }
+
+    #[inline(always)]
+    fn as_bf16(_: &[Self]) -> Option<&[bf16]> {
+        None
     }
 }
 
@@ -58,6 +65,11 @@ impl Element for bf16 {
     #[inline(always)]
     fn as_f32(_: &[Self]) -> Option<&[f32]> {
         None
+    }
+
+    #[inline(always)]
+    fn as_bf16(slice: &[Self]) -> Option<&[bf16]> {
+        Some(slice)
     }
 }
 

@@ -21,8 +21,9 @@ use tensor::{Backend, DType, Device, MemoryStats, Result, Shape, Tensor};
 
 use crate::attention::plan::{KEYS, Plan, ROWS as QUERY_ROWS};
 use crate::buffer::{DEVICE, HostBuffer, Temp};
-use crate::head_loss::{BLOCK, STATISTICS, chunk_len};
-use crate::matmul::{MAX_PREPARED, MAX_ROWS};
+use crate::head_loss::{BLOCK, STATISTICS, chunk_len, transposed_len};
+use crate::isa::Isa;
+use crate::matmul::{FEW_TOKENS, few_tokens_shared_len, shared_len};
 use crate::pool::Pool;
 use crate::rms_norm::ROWS as NORM_ROWS;
 use crate::tile::NR;
@@ -32,14 +33,15 @@ use crate::tile::NR;
 pub struct PlanBackend {
     pool: Pool,
     num_threads: usize,
+    isa: Isa,
     /// The largest scratch memory that an op takes on each worker, in f32 elements.
     scratch: AtomicUsize,
 }
 
 impl PlanBackend {
-    /// A plan for a backend of that many threads.
-    pub fn new(num_threads: usize) -> Self {
-        Self { pool: Pool::planned(), num_threads: num_threads.max(1), scratch: AtomicUsize::new(0) }
+    /// A plan for a backend of that many threads and that instruction set.
+    pub fn new(num_threads: usize, isa: Isa) -> Self {
+        Self { pool: Pool::planned(), num_threads: num_threads.max(1), isa, scratch: AtomicUsize::new(0) }
     }
 
     fn scratch(&self, elements: usize) {
@@ -48,15 +50,6 @@ impl PlanBackend {
 
     fn temp(&self, elements: usize) -> Result<Temp> {
         Temp::new(&self.pool, elements)
-    }
-
-    /// A product whose left factor, of `m` rows and `k` terms, is brought into f32 unless `lies_ready`.
-    fn product(&self, m: usize, k: usize, lies_ready: bool) -> Result<()> {
-        if lies_ready || k == 0 {
-            return Ok(());
-        }
-        let rows = (MAX_PREPARED / k).max(MAX_ROWS).min(m);
-        self.temp(rows * k).map(drop)
     }
 }
 
@@ -106,7 +99,7 @@ impl Backend for PlanBackend {
     }
 
     fn planner(&self) -> Arc<dyn Backend> {
-        Arc::new(Self::new(self.num_threads))
+        Arc::new(Self::new(self.num_threads, self.isa))
     }
 
     fn flush(&self) -> Result<()> {
@@ -115,17 +108,19 @@ impl Backend for PlanBackend {
 
     fn matmul_nt(&self, y: &mut Tensor, x: &Tensor, w: &Tensor) -> Result<()> {
         let MatmulDims { m, k, .. } = matmul::check_nt(y, x, w)?;
-        self.product(m, k, x.dtype() == DType::F32)
+        let few = m <= FEW_TOKENS;
+        let len = if few { few_tokens_shared_len(m, k) } else { shared_len(self.isa, x.dtype(), (m, k), true) };
+        self.temp(len).map(drop)
     }
 
     fn matmul_nn(&self, dx: &mut Tensor, dy: &Tensor, w: &Tensor, _: bool) -> Result<()> {
         let MatmulDims { m, n, .. } = matmul::check_nn(dx, dy, w)?;
-        self.product(m, n, dy.dtype() == DType::F32)
+        self.temp(shared_len(self.isa, dy.dtype(), (m, n), true)).map(drop)
     }
 
     fn matmul_tn(&self, dw: &mut Tensor, dy: &Tensor, x: &Tensor, _: bool) -> Result<()> {
         let MatmulDims { m, n, .. } = matmul::check_tn(dw, dy, x)?;
-        self.product(n, m, false)
+        self.temp(shared_len(self.isa, dy.dtype(), (n, m), false)).map(drop)
     }
 
     fn embedding_forward(&self, y: &mut Tensor, tokens: &Tensor, w: &Tensor) -> Result<()> {
@@ -217,17 +212,22 @@ impl Backend for PlanBackend {
 
     fn head_loss(&self, out: HeadLossOut<'_>, h: &Tensor, w: &Tensor, labels: &Tensor, _: f32) -> Result<()> {
         let (num_tokens, dim, vocab) = head_loss::check(&out, h, w, labels)?;
-        let width = chunk_len(num_tokens, vocab);
         let row_len = dim.next_multiple_of(NR);
         let want_grad = out.dh.is_some() || out.dw.is_some();
-        self.scratch(BLOCK * (width + row_len) + NR * row_len);
-        let _panels = self.temp(width * row_len)?;
-        let _transposed = self.temp(width * dim)?;
-        self.temp(width * dim)?;
-        let _logits = self.temp(if want_grad { vocab * width } else { 0 })?;
-        let _statistics = self.temp(vocab.div_ceil(BLOCK) * STATISTICS * width)?;
         let num_shares = self.num_threads.min(vocab.div_ceil(BLOCK)).max(1);
-        self.temp(if out.dh.is_some() { num_shares * width * row_len } else { 0 }).map(drop)
+        let most = chunk_len(num_tokens, vocab);
+        // All chunks are alike but for the last one.
+        for tokens in [most.min(num_tokens), num_tokens % most].into_iter().filter(|&tokens| tokens > 0) {
+            let width = tokens.next_multiple_of(NR);
+            self.scratch(BLOCK * (width + row_len) + NR * row_len);
+            let _panels = self.temp(tokens * row_len)?;
+            let _transposed = self.temp(transposed_len(width, dim))?;
+            self.temp(tokens * dim)?;
+            let _logits = self.temp(if want_grad { vocab * width } else { 0 })?;
+            let _statistics = self.temp(vocab.div_ceil(BLOCK) * STATISTICS * width)?;
+            self.temp(if out.dh.is_some() { num_shares * width * row_len } else { 0 })?;
+        }
+        Ok(())
     }
 
     fn add(&self, y: &mut Tensor, a: &Tensor, b: &Tensor) -> Result<()> {

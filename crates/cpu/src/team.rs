@@ -60,7 +60,10 @@ pub(crate) struct Team {
 
 impl Team {
     /// A team of `num_threads`, the caller counted. `Error::Thread` if the system gives no more threads.
-    pub(crate) fn new(num_threads: usize) -> Result<Self, Error> {
+    ///
+    /// Where there are cores enough, its threads keep to those from number `first_core` of the allowed ones on; the first of
+    /// these is left to the caller.
+    pub(crate) fn new(num_threads: usize, first_core: usize) -> Result<Self, Error> {
         let shared = Arc::new(Shared {
             epoch: AtomicUsize::new(0),
             job: UnsafeCell::new(None),
@@ -72,7 +75,7 @@ impl Team {
         let cores = os::allowed_cores();
         for index in 1..num_threads {
             let shared = Arc::clone(&team.shared);
-            let core = (num_threads <= cores.len()).then(|| cores[index]);
+            let core = (first_core + num_threads <= cores.len()).then(|| cores[first_core + index]);
             let helper = std::thread::Builder::new().name(format!("cpu-{index}")).spawn(move || {
                 if let Some(core) = core {
                     os::pin_to_core(core);
@@ -208,7 +211,7 @@ mod tests {
     #[test]
     fn every_worker_runs_once_in_every_run() {
         for num_threads in SIZES {
-            let team = Team::new(num_threads).unwrap();
+            let team = Team::new(num_threads, 0).unwrap();
             assert_eq!(team.num_threads(), num_threads);
             let counts: Vec<AtomicU64> = (0..num_threads).map(|_| AtomicU64::new(0)).collect();
             let num_runs = if cfg!(miri) { 5 } else { 3000 };
@@ -223,7 +226,7 @@ mod tests {
 
     #[test]
     fn parked_workers_wake_up() {
-        let team = Team::new(3).unwrap();
+        let team = Team::new(3, 0).unwrap();
         let sum = AtomicU64::new(0);
         for _ in 0..5 {
             std::thread::sleep(std::time::Duration::from_millis(5));
@@ -236,7 +239,7 @@ mod tests {
 
     #[test]
     fn panics_of_any_worker_reach_the_caller_and_the_team_goes_on() {
-        let team = Team::new(3).unwrap();
+        let team = Team::new(3, 0).unwrap();
         for panicking in 0..3 {
             let finished = AtomicU64::new(0);
             let result = catch_unwind(AssertUnwindSafe(|| {
@@ -259,7 +262,7 @@ mod tests {
     #[test]
     fn a_run_inside_of_a_run_is_refused() {
         for num_threads in SIZES {
-            let team = Team::new(num_threads).unwrap();
+            let team = Team::new(num_threads, 0).unwrap();
             let result = catch_unwind(AssertUnwindSafe(|| team.run(&|_| team.run(&|_| {}))));
             let panic = result.expect_err("nested runs panic");
             assert_eq!(panic.downcast_ref::<&str>().unwrap(), &"a team was asked to run from inside of a run");
@@ -269,7 +272,7 @@ mod tests {
 
     #[test]
     fn several_threads_take_turns() {
-        let team = Team::new(2).unwrap();
+        let team = Team::new(2, 0).unwrap();
         let sum = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {

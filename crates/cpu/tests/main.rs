@@ -7,7 +7,8 @@ use cpu::{CpuBackend, CpuConfig, Isa};
 use tensor::{Backend, DType, Shape};
 
 fn backend(threads: usize, isa: Isa) -> CpuBackend {
-    CpuBackend::new(CpuConfig { threads: Some(threads), isa: Some(isa) }).expect("threads start")
+    CpuBackend::new(CpuConfig { threads: Some(threads), isa: Some(isa), ..CpuConfig::default() })
+        .expect("threads start")
 }
 
 #[test]

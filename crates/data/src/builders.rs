@@ -349,7 +349,10 @@ impl FromNode for PreferenceDatasetConfig {
 
 /// The `dataset` section: one dataset, or a list that is read one after the other.
 #[derive(Debug, Clone, PartialEq)]
-pub struct DatasetList(pub Vec<DatasetConfig>);
+pub struct DatasetList {
+    /// The key of each section, `dataset` or `dataset[1]`, and the section.
+    pub sections: Vec<(String, DatasetConfig)>,
+}
 
 impl FromNode for DatasetList {
     fn expected() -> String {
@@ -357,14 +360,17 @@ impl FromNode for DatasetList {
     }
 
     fn from_node(node: &Node, problems: &mut Problems) -> Option<Self> {
-        match node.as_list() {
+        let configs = match node.as_list() {
             Some([]) => {
                 problems.wrong_value(node, Self::expected());
                 None
             }
-            Some(_) => Vec::from_node(node, problems).map(Self),
-            None => DatasetConfig::from_node(node, problems).map(|one| Self(vec![one])),
-        }
+            Some(_) => Vec::from_node(node, problems),
+            None => DatasetConfig::from_node(node, problems).map(|one| vec![one]),
+        };
+        let nodes = node.as_list().unwrap_or(std::slice::from_ref(node));
+        let keys = nodes.iter().map(|node| node.path().to_owned());
+        configs.map(|configs| Self { sections: keys.zip(configs).collect() })
     }
 }
 

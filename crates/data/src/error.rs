@@ -12,6 +12,14 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// A problem with a dataset, its files or its configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// What is wrong with the rows of one section of the config.
+    #[error("{source}\n  in section `{key}`")]
+    Section {
+        /// The section's key, `dataset` or `dataset[1]`.
+        key: String,
+        /// What is wrong.
+        source: Box<Error>,
+    },
     /// The operating system refused.
     #[error("cannot read `{}`", path.display())]
     Io {
@@ -359,9 +367,15 @@ fn one_of(names: &[String]) -> String {
 }
 
 impl Error {
+    /// The same error with the key of the section that it is about.
+    pub(crate) fn within(self, key: &str) -> Self {
+        Self::Section { key: key.to_owned(), source: Box::new(self) }
+    }
+
     /// 1 where a hub or the way to it failed, else 2: a dataset is input.
     pub fn exit_code(&self) -> u8 {
         match self {
+            Self::Section { source, .. } => source.exit_code(),
             Self::Hub(error) => error.exit_code(),
             _ => 2,
         }
@@ -370,6 +384,9 @@ impl Error {
     /// One action that may help.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
+            Self::Section { key, source } => {
+                return source.hint().map(|hint| hint.replace("`dataset.", &format!("`{key}.")));
+            }
             Self::Hub(error) => return error.hint(),
             Self::NoDataFilesIn { others, is_repo: true, .. } if others.iter().any(|path| is_script(path)) => {
                 "try `revision: refs/convert/parquet`, where a hub keeps its own conversion of datasets that come as a script"
@@ -395,10 +412,10 @@ impl Error {
             Self::NoRows { rows: 0, .. } => "give files with at least one row",
             Self::Unclosed { .. } => "the file looks cut off; fetch or write it again",
             Self::MissingColumn { .. } => {
-                "name the columns of the file with `column_map`, or with the builder's own key (`column`, `conversation_column`)"
+                "name the file's columns in `dataset.column_map`, or with the builder's own key (`dataset.column`, `dataset.conversation_column`)"
             }
             Self::PackedWithoutLength => "set `tokenizer.max_seq_len=<tokens>`, or `dataset.packed=False`",
-            Self::SampleTooLong { .. } => "set `split_across_pack=True` or raise `tokenizer.max_seq_len`",
+            Self::SampleTooLong { .. } => "set `dataset.split_across_pack=True` or raise `tokenizer.max_seq_len`",
             Self::MixedPacking { .. } => "set `packed` alike in every dataset of the list",
             Self::Tokenize { cause, .. } => return cause.hint(),
             Self::TooFewRows { .. } => "lower `batch_size` or `gradient_accumulation_steps`, or add rows",
@@ -419,6 +436,14 @@ mod tests {
         assert_eq!(error.to_string(), "cannot read `data/train.jsonl`");
         assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "permission denied");
         assert_eq!(error.hint(), None);
+    }
+
+    #[test]
+    fn hints_name_the_section() {
+        let error = Error::NoFile { path: "a.json".into() }.within("dataset[1]");
+        assert_eq!(error.to_string(), "no dataset file `a.json`\n  in section `dataset[1]`");
+        let hint = error.hint().unwrap();
+        assert!(hint.contains("`dataset[1].data_files`") && !hint.contains("`dataset."), "{hint}");
     }
 
     #[test]

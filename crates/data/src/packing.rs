@@ -93,6 +93,6 @@ mod tests {
             error.to_string(),
             "sample 2 is too long to pack: expected at most max_seq_len = 60 tokens, found 61"
         );
-        assert_eq!(error.hint().unwrap(), "set `split_across_pack=True` or raise `tokenizer.max_seq_len`");
+        assert_eq!(error.hint().unwrap(), "set `dataset.split_across_pack=True` or raise `tokenizer.max_seq_len`");
     }
 }

@@ -10,7 +10,7 @@
 
 use tokenizers::{Message, ModelTokenizer};
 
-use crate::builders::{DatasetConfig, DatasetList};
+use crate::builders::DatasetList;
 use crate::collate::{Batch, collate};
 use crate::dataset::{Dataset, IGNORE_INDEX, shifted_labels};
 use crate::row::Row;
@@ -84,8 +84,10 @@ impl DatasetList {
     /// Reads and tokenises all datasets of the list, one after the other.
     pub fn build(&self, tokenizer: &ModelTokenizer) -> Result<Dataset> {
         // All plans are made first: a mistake in the last section shows before the first file is read.
-        let plans = self.0.iter().map(DatasetConfig::plan).collect::<Result<Vec<_>>>()?;
-        let parts = plans.iter().map(|plan| plan.build(tokenizer)).collect::<Result<Vec<_>>>()?;
+        let plans = self.sections.iter().map(|(key, config)| Ok((key, config.plan().map_err(|e| e.within(key))?)));
+        let plans = plans.collect::<Result<Vec<_>>>()?;
+        let parts = plans.iter().map(|(key, plan)| plan.build(tokenizer).map_err(|error| error.within(key)));
+        let parts = parts.collect::<Result<Vec<_>>>()?;
         Dataset::concat(parts)
     }
 }

@@ -366,7 +366,7 @@ mod tests {
             error.to_string(),
             "bad record in `data/train.jsonl`, line 1873: no column `instruction`\n  found columns `prompt`, `response` in {\"prompt\":\"a\",\"response\":\"b\"}"
         );
-        assert!(error.hint().unwrap().starts_with("name the columns of the file with `column_map`"));
+        assert!(error.hint().unwrap().starts_with("name the file's columns in `dataset.column_map`"));
     }
 
     #[test]

@@ -32,7 +32,8 @@ impl Files {
     /// The error of a section, `$` standing for the folder.
     fn error(&self, section: &str, max_seq_len: Option<usize>) -> (String, Option<String>) {
         let error = self.build(section, max_seq_len).unwrap_err();
-        (error.to_string().replace(self.0.path().to_str().unwrap(), "$"), error.hint())
+        let message = error.to_string().replace(self.0.path().to_str().unwrap(), "$");
+        (message.trim_end_matches("\n  in section `dataset`").to_owned(), error.hint())
     }
 }
 
@@ -201,7 +202,7 @@ fn a_wrong_column_is_named_with_the_ones_there_are() {
     );
     assert_eq!(
         hint.unwrap(),
-        "name the columns of the file with `column_map`, or with the builder's own key (`column`, `conversation_column`)"
+        "name the file's columns in `dataset.column_map`, or with the builder's own key (`dataset.column`, `dataset.conversation_column`)"
     );
 }
 
@@ -232,6 +233,16 @@ fn words_that_say_where_rows_are_need_no_file_to_be_wrong() {
 }
 
 #[test]
+fn the_section_of_a_list_is_named() {
+    let files = Files::new(&[("rows.jsonl", ROWS), ("bad.jsonl", "{\"input\": \"a\"}\n")]);
+    let section = "{_component_: torchtune.datasets.instruct_dataset, source: json, data_files: $/";
+    let error = files.build(&format!("[{section}rows.jsonl}}, {section}bad.jsonl}}]"), None).unwrap_err();
+    assert!(error.to_string().ends_with("\n  in section `dataset[1]`"), "{error}");
+    assert!(error.hint().unwrap().contains("`dataset[1].column_map`"), "{:?}", error.hint());
+    assert_eq!(error.exit_code(), 2);
+}
+
+#[test]
 fn rows_without_a_token() {
     let files = Files::new(&[("text.txt", "\n\n")]);
     let section = "{_component_: torchtune.datasets.text_completion_dataset, source: $/text.txt}";
@@ -253,7 +264,7 @@ fn the_tokenizer_names_the_row_it_refuses() {
 #[test]
 fn defaults_are_the_reference_s() {
     let section = |name: &str| check::<DatasetList>(&format!("{{_component_: torchtune.datasets.{name}}}")).unwrap();
-    let source = |name| section(name).0[0].plan().unwrap().rows.source;
+    let source = |name| section(name).sections[0].1.plan().unwrap().rows.source;
     assert_eq!(source("alpaca_dataset"), "tatsu-lab/alpaca");
     assert_eq!(source("alpaca_cleaned_dataset"), "yahma/alpaca-cleaned");
     assert_eq!(source("samsum_dataset"), "Samsung/samsum");

@@ -29,6 +29,12 @@ pub enum Error {
         /// The text.
         revision: String,
     },
+    /// A pattern of file names that is not complete.
+    #[error("`{pattern}` is not a pattern of file names\n  expected `]` behind its last `[`")]
+    BadPattern {
+        /// The pattern.
+        pattern: String,
+    },
     /// An address that requests cannot begin with.
     #[error(
         "wrong value for the environment variable `{variable}`\n  expected an address like `https://host` or `http://host:port`, found `{found}`"
@@ -279,12 +285,14 @@ pub enum Error {
         cause: io::Error,
     },
     /// No room.
-    #[error("no space left for `{}`{}", path.display(), missing.map_or(String::new(), |bytes| format!(": {} more are needed", size(bytes))))]
+    #[error("no space left for `{}`{}", path.display(), room(*missing, *free))]
     DiskFull {
         /// The file.
         path: PathBuf,
         /// Bytes of it that are not written yet, where its size is known.
         missing: Option<u64>,
+        /// Bytes that are free, where that was found before anything was written.
+        free: Option<u64>,
     },
 }
 
@@ -305,6 +313,14 @@ fn wait(secs: Option<u64>) -> String {
     secs.map_or(String::new(), |secs| format!("\n  it asks to wait {secs} s"))
 }
 
+fn room(missing: Option<u64>, free: Option<u64>) -> String {
+    match (missing, free) {
+        (None, _) => String::new(),
+        (Some(missing), None) => format!(": {} more are needed", size(missing)),
+        (Some(missing), Some(free)) => format!("\n  expected {} more, found {} free", size(missing), size(free)),
+    }
+}
+
 /// Bytes as people read them.
 fn size(bytes: u64) -> String {
     match bytes {
@@ -320,7 +336,7 @@ impl Error {
     pub(crate) fn write(path: &Path, missing: Option<u64>, cause: io::Error) -> Self {
         let path = path.to_owned();
         match cause.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { path, missing },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { path, missing, free: None },
             _ => Self::Write { path, cause },
         }
     }
@@ -342,6 +358,7 @@ impl Error {
         match self {
             Self::BadId { .. }
             | Self::BadRevision { .. }
+            | Self::BadPattern { .. }
             | Self::BadEndpoint { .. }
             | Self::BadDuration { .. }
             | Self::BadToken { .. }
@@ -361,6 +378,7 @@ impl Error {
     /// One action that may help.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
+            Self::BadPattern { .. } => "write `[[]` for a `[` that stands for itself".to_owned(),
             Self::BadToken { source_of_token } | Self::TokenRefused { source_of_token, .. } => {
                 format!("replace the token in {source_of_token}, or remove it for public repositories")
             }

@@ -8,6 +8,8 @@
 
 use std::fmt;
 
+use crate::{Error, Result};
+
 /// A pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
@@ -42,6 +44,15 @@ impl Pattern {
             at += used;
         }
         Self { text: text.to_owned(), tokens }
+    }
+
+    /// Reads a pattern that a user has typed, in which a `[` that nothing closes is a slip.
+    pub fn checked(text: &str) -> Result<Self> {
+        let pattern = Self::new(text);
+        if pattern.tokens.contains(&Token::Character('[')) {
+            return Err(Error::BadPattern { pattern: text.to_owned() });
+        }
+        Ok(pattern)
     }
 
     /// True if a text holds a character that makes it more than a name.
@@ -207,6 +218,19 @@ mod tests {
         ] {
             assert!(!path(pattern, text), "{pattern} {text}");
         }
+    }
+
+    #[test]
+    fn a_bracket_that_nothing_closes_is_a_slip() {
+        for text in ["[", "a[b", "[]", "[!]", "[a][", "*.[ch"] {
+            let error = Pattern::checked(text).unwrap_err();
+            assert!(matches!(&error, Error::BadPattern { pattern } if pattern == text) && error.exit_code() == 2);
+        }
+        for text in ["[a]", "[]]", "[[]", "]", "", "*.bin"] {
+            assert_eq!(Pattern::checked(text).unwrap(), Pattern::new(text));
+        }
+        // What the hint says.
+        assert!(name("[[]x", "[x"));
     }
 
     #[test]

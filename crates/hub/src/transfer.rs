@@ -2,7 +2,9 @@
 //!
 //! Partial: `<name>.part` beside the target. It is locked while it is written; a second process waits for the first and
 //!          finds the target complete. It is gone on with only if a hash can tell whether the halves belong together.
-//! Checked: size and hash against the listing. What does not fit is fetched once more from its first byte.
+//! Checked: that the disk has room for what is missing, before anything is fetched; size and hash against the listing. What
+//!          does not fit is fetched once more from its first byte.
+//! Left:    after a failure, the partial file, unless it is empty or the hub has no such file any more.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -39,7 +41,14 @@ impl Transfer<'_> {
         let outcome = self.fetch();
         match &outcome {
             Ok(fetched) => progress.end(*fetched),
-            Err(_) => progress.abandon(),
+            Err(error) => {
+                progress.abandon();
+                let part = part_path(self.target);
+                let is_empty = part.metadata().is_ok_and(|metadata| metadata.len() == 0);
+                if is_empty || matches!(error, Error::FileNotFound { .. }) {
+                    let _ = std::fs::remove_file(part);
+                }
+            }
         }
         outcome
     }
@@ -56,6 +65,7 @@ impl Transfer<'_> {
             let _ = std::fs::remove_file(&part.path);
             return Ok(false);
         }
+        part.check_room()?;
         let mut patience = Patience::new(self.hub.settings.first_wait);
         let (mut furthest, mut wrong) = (part.len, 0);
         while let Err(trouble) = self.attempt(&mut part) {
@@ -185,6 +195,18 @@ impl<'a> Part<'a> {
         Ok(part)
     }
 
+    /// Refuses a file that is larger than the room for it.
+    fn check_room(&self) -> Result<()> {
+        let missing = self.wanted.size.map(|size| size.saturating_sub(self.len));
+        let free = self.path.parent().and_then(free_bytes);
+        match (missing, free) {
+            (Some(needed), Some(left)) if needed > left => {
+                Err(Error::DiskFull { path: self.path.clone(), missing, free })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Throws away what is there.
     fn restart(&mut self) -> Result<()> {
         let emptied = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
@@ -225,6 +247,19 @@ impl<'a> Part<'a> {
         let synced = self.file.sync_all().and_then(|()| std::fs::rename(&self.path, target));
         synced.map_err(|cause| Error::write(target, None, cause))
     }
+}
+
+/// Bytes that this user may still write below a folder; `None` where the system does not say.
+#[cfg(unix)]
+fn free_bytes(folder: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// Bytes that this user may still write below a folder, which is not asked here.
+#[cfg(not(unix))]
+fn free_bytes(_: &Path) -> Option<u64> {
+    None
 }
 
 /// Whether an open file is the one that a path names.

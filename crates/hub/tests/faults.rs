@@ -255,3 +255,40 @@ fn certificates_that_are_none() {
         format!("no certificate in `{}`\n  expected PEM blocks `BEGIN CERTIFICATE`", file.display())
     );
 }
+
+#[test]
+fn a_file_that_is_gone_leaves_no_partial_file() {
+    let place = place();
+    place.server.fault("weights", 1, Fault::DropAfter(1000));
+    place.server.fault("weights", usize::MAX, Fault::Status(404, vec![]));
+    let (message, _, code) = error(&place);
+    assert_eq!((message.as_str(), code), ("no file `weights` in model repository `owner/tiny`", 1));
+    assert!(!place.has("weights") && !place.has("weights.part"));
+}
+
+#[test]
+fn an_empty_partial_file_is_not_left() {
+    let place = place();
+    place.server.fault("weights", usize::MAX, Fault::Status(403, vec![]));
+    error(&place);
+    assert!(!place.has("weights.part"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_without_room_is_not_asked_for() {
+    let place = place();
+    let listing = serde_json::json!({
+        "sha": "c0".repeat(20),
+        "siblings": [{"rfilename": "weights", "size": 1_u64 << 60, "blobId": "0".repeat(40)}],
+    });
+    place.server.fault("/revision/", 1, Fault::Body(listing.to_string()));
+    let (message, hint, code) = error(&place);
+    let part = place.target().join("weights.part");
+    let heading = format!("no space left for `{}`\n  expected 1073741824.0 GiB more, found ", part.display());
+    assert!(message.starts_with(&heading) && message.ends_with(" free"), "{message}");
+    assert!(hint.starts_with("free some space"), "{hint}");
+    assert_eq!(code, 1);
+    assert!(!place.has("weights.part"));
+    assert!(place.server.requests().iter().all(|request| !request.target.ends_with("weights")));
+}

@@ -274,7 +274,9 @@ pub(crate) fn check_device(config: &Merged, problems: &mut Problems) {
 /// Refuses packs without a length.
 pub(crate) fn check_packing(config: &Merged, problems: &mut Problems) {
     let Some(dataset) = config.root().at("dataset") else { return };
-    if config.root().at("tokenizer.max_seq_len").is_some_and(|length| !length.is_null()) {
+    let is_set = |length: &Node| !length.is_null() || length.is_broken();
+    let has_length = config.root().at("tokenizer.max_seq_len").is_some_and(is_set);
+    if has_length || config.root().at("tokenizer").is_some_and(Node::is_broken) {
         return;
     }
     let sections = dataset.as_list().unwrap_or(std::slice::from_ref(dataset));
@@ -340,7 +342,7 @@ pub(crate) fn notice_torch_only_keys(config: &Merged, problems: &mut Problems) {
         let node = root.at(key).filter(|node| !node.is_null());
         node.is_some_and(|node| !matches!(node.value(), config::Value::Bool(false)))
     };
-    for key in ["compile", "cudnn_deterministic_mode"] {
+    for key in ["compile", "cudnn_deterministic_mode", "memory_efficient_fsdp_wrap"] {
         if is_set(key) {
             problems.notice(format!("`{key}` has no effect: it concerns PyTorch alone"));
         }

@@ -8,6 +8,8 @@ enum Level {
     Debug,
     Info,
     Quiet,
+    /// Not even notices: another rank says them.
+    Silent,
 }
 
 /// Speaks on stderr, around a progress bar if there is one.
@@ -27,10 +29,16 @@ impl Console {
         Self { level }
     }
 
+    /// A console that says nothing, for all ranks but the first.
+    pub(crate) fn silent() -> Self {
+        Self { level: Level::Silent }
+    }
+
     /// Something the user should know although nothing is wrong.
-    #[expect(clippy::unused_self, reason = "said at every level")]
     pub(crate) fn notice(self, text: &str) {
-        metrics::notice(&format!("notice: {text}"));
+        if self.level < Level::Silent {
+            metrics::notice(&format!("notice: {text}"));
+        }
     }
 
     /// What the recipe does.

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::memory_plan::{MemoryPlan, PartList, gib};
+
 /// Result of a recipe.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -150,6 +152,61 @@ pub enum Error {
         /// Tokens the model can see.
         limit: usize,
     },
+    /// The machine has less free memory than the run needs.
+    #[error(
+        "not enough memory for this run: {} needed, {} free\n  {}{}",
+        gib(*needed),
+        gib(*free),
+        PartList(plan),
+        if *ranks == 1 { String::new() } else { format!(", for each of {ranks} ranks") }
+    )]
+    NotEnoughMemory {
+        /// Bytes that all ranks of this machine need.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+        /// What one rank needs.
+        plan: Box<MemoryPlan>,
+        /// Ranks of this machine.
+        ranks: usize,
+        /// What helps most.
+        remedy: Option<Remedy>,
+    },
+    /// An error of one of several ranks.
+    #[error("rank {rank}: {source}")]
+    OfRank {
+        /// The rank.
+        rank: usize,
+        /// What happened there.
+        source: Box<Error>,
+    },
+    /// A bug on one of several ranks.
+    #[error("rank {rank} stopped on a bug: {message}")]
+    RankPanicked {
+        /// The rank.
+        rank: usize,
+        /// The panic's message.
+        message: String,
+    },
+    /// Processes of one run were started with different configs.
+    #[error("rank {rank} has another config than rank 0\n  rank 0: `{first}`, rank {rank}: `{other}`")]
+    OtherConfig {
+        /// The first rank that differs.
+        rank: usize,
+        /// The first line that differs, on rank 0.
+        first: String,
+        /// That line on the other rank.
+        other: String,
+    },
+    /// Another process of the run could not begin, and says why.
+    #[error("rank {rank} cannot begin")]
+    ToldByRank {
+        /// The rank.
+        rank: usize,
+    },
+    /// Ranks could not exchange what they had to.
+    #[error(transparent)]
+    Ranks(#[from] dist::Error),
     /// A file of the recipe itself could not be written.
     #[error("cannot write `{path}`: {source}")]
     Write {
@@ -158,6 +215,17 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+}
+
+/// Settings that would bring a run's memory down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remedy {
+    /// As they are typed behind the config.
+    pub settings: Vec<String>,
+    /// Bytes that the run then needs.
+    pub total: u64,
+    /// Whether that is free.
+    pub fits: bool,
 }
 
 impl Error {
@@ -183,13 +251,27 @@ impl Error {
             Self::NonFinite { .. } | Self::NonFiniteWeights { .. } | Self::Diverged { .. } => {
                 Some("start again with a lower `optimizer.lr`, or `clip_grad_norm=1.0`".to_owned())
             }
+            Self::NotEnoughMemory { remedy, .. } => remedy.as_ref().map(|remedy| {
+                let settings = remedy.settings.join(" ");
+                let left = if remedy.fits { "" } else { ", still too much: take a smaller model or shorter rows" };
+                let verb = if remedy.settings.len() == 1 { "brings" } else { "bring" };
+                format!("`{settings}` {verb} it to {}{left}", gib(remedy.total))
+            }),
+            Self::OfRank { source, .. } => source.hint(),
+            Self::OtherConfig { .. } => Some("start all ranks with the same command line".to_owned()),
             Self::NothingLeft { .. } => Some("raise `epochs` or `max_steps_per_epoch` to train further".to_owned()),
             Self::CannotResume { .. } => Some(
                 "start anew in another `output_dir`, with this checkpoint as `checkpointer.checkpoint_dir`".to_owned(),
             ),
             Self::NoWeights { .. } => Some("name a folder that a training run has saved".to_owned()),
             Self::PromptTooLong { .. } => Some("shorten `prompt.user`".to_owned()),
-            Self::Tensor(_) | Self::Write { .. } | Self::Backend { .. } | Self::Environment { .. } => None,
+            Self::Tensor(_)
+            | Self::RankPanicked { .. }
+            | Self::ToldByRank { .. }
+            | Self::Ranks(_)
+            | Self::Write { .. }
+            | Self::Backend { .. }
+            | Self::Environment { .. } => None,
         }
     }
 
@@ -197,7 +279,10 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Data(error) => error.exit_code(),
-            Self::NonFinite { .. }
+            Self::OfRank { source, .. } => source.exit_code(),
+            Self::RankPanicked { .. }
+            | Self::Ranks(_)
+            | Self::NonFinite { .. }
             | Self::NonFiniteWeights { .. }
             | Self::Diverged { .. }
             | Self::Tensor(_)
@@ -213,6 +298,7 @@ impl From<train::Error> for Error {
         match error {
             train::Error::Checkpoint(e) => Self::Checkpoint(e),
             train::Error::Tensor(e) => Self::Tensor(e),
+            train::Error::Ranks(e) => Self::Ranks(e),
             other => Self::Backend { reason: other.to_string() },
         }
     }

@@ -14,12 +14,12 @@ use crate::console::Console;
 use crate::model_folder::ModelFolder;
 use crate::sampling::Sampler;
 use crate::settings::{GenerateSettings, Precision};
-use crate::{Error, OpenBackend, Result};
+use crate::{Error, Launch, Result, Share};
 
 pub(crate) const NAME: &str = "generate";
 
 /// Runs the recipe.
-pub(crate) fn run(config: &Merged, open_backend: &OpenBackend<'_>) -> Result<()> {
+pub(crate) fn run(config: &Merged, launch: &Launch<'_>) -> Result<()> {
     let mut problems = config::Problems::new();
     let settings = check(config, &mut problems);
     let notices = problems.finish()?;
@@ -30,7 +30,7 @@ pub(crate) fn run(config: &Merged, open_backend: &OpenBackend<'_>) -> Result<()>
         console.notice(&notice.to_string());
     }
     let seed = components::seed(settings.seed, console);
-    let backend = open_backend(settings.device.as_deref().unwrap_or("auto"))?;
+    let backend = launch.open(settings.device.as_deref(), Share::ALL)?;
 
     let checkpointer = &settings.checkpointer.0;
     let section = settings.model.clone().unwrap_or_default();

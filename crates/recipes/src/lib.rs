@@ -2,15 +2,19 @@
 //!
 //! [`run`] takes a recipe's name and a merged config. A recipe checks everything it can before it reads weights, and
 //! reports all config problems together; then it trains or generates. What recipes share has a file of its own:
-//! [`train_step`] (the arithmetic of a step), `components` (sections to things), `model_folder` (what a checkpoint folder
+//! [`train_step`] (the arithmetic of a step), [`memory_plan`] (what a run needs, before it loads), `components` (sections to things), `model_folder` (what a checkpoint folder
 //! or GGUF file says and holds), `saving` (checkpoints and resuming), `console` (what is said on stderr).
 
 mod check;
 mod components;
 mod console;
 mod error;
+mod full_finetune;
+mod full_finetune_distributed;
 mod full_finetune_single_device;
 mod generate;
+mod launch;
+pub mod memory_plan;
 mod model_folder;
 mod reference_page;
 pub mod registry;
@@ -20,27 +24,22 @@ mod sections;
 mod settings;
 pub mod train_step;
 
-use std::sync::Arc;
-
 use config::{Merged, Problems};
 
 use crate::registry::Recipe;
 
 pub use check::{check, guess_recipe};
 pub use error::{Error, Result};
+pub use launch::{Launch, OpenBackend, Ranks, Share};
 pub use metrics::notice;
 pub use reference_page::configuration_page;
 pub use settings::{FullFinetuneSettings, GenerateSettings, Precision, PromptSettings};
 pub use tensor::Backend;
 
-/// Opens the backend for a `device` key (`auto` when the config has none); given by the program, which knows what it was
-/// built with.
-pub type OpenBackend<'a> = dyn Fn(&str) -> Result<Arc<dyn Backend>> + 'a;
-
 /// A recipe of this version.
 struct Built {
     name: &'static str,
-    run: fn(&Merged, &OpenBackend<'_>) -> Result<()>,
+    run: fn(&Merged, &Launch<'_>) -> Result<()>,
     check: fn(&Merged, &mut Problems),
 }
 
@@ -50,6 +49,13 @@ const BUILT: &[Built] = &[
         run: full_finetune_single_device::run,
         check: |config, problems| {
             full_finetune_single_device::check(config, problems);
+        },
+    },
+    Built {
+        name: full_finetune_distributed::NAME,
+        run: full_finetune_distributed::run,
+        check: |config, problems| {
+            full_finetune_distributed::check(config, problems);
         },
     },
     Built {
@@ -66,9 +72,9 @@ fn built(name: &str) -> Option<&'static Built> {
 }
 
 /// Runs a recipe; one that is not available in this version is refused with everything else that its config has wrong.
-pub fn run(recipe: &Recipe, config: &Merged, open_backend: &OpenBackend<'_>) -> Result<()> {
+pub fn run(recipe: &Recipe, config: &Merged, launch: &Launch<'_>) -> Result<()> {
     match built(recipe.name) {
-        Some(built) => (built.run)(config, open_backend),
+        Some(built) => (built.run)(config, launch),
         None => match check(recipe, config).finish() {
             Err(error) => Err(error.into()),
             Ok(_) => unreachable!("a recipe that is not available is a problem"),

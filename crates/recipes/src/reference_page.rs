@@ -6,7 +6,7 @@ use config::{Described, FieldSpec, Names};
 
 use crate::components::{LOSSES, LossConfig, PROFILERS, ProfilerConfig};
 use crate::registry;
-use crate::settings::{FullFinetuneSettings, GenerateSettings, PromptSettings};
+use crate::settings::{FullFinetuneSettings, GenerateSettings, Offload, PromptSettings};
 
 /// A component: the name to show, what it is, its keys.
 type Entry = (&'static str, &'static str, &'static [FieldSpec]);
@@ -111,15 +111,20 @@ fn roles() -> Vec<Role> {
 pub fn configuration_page() -> String {
     let mut page = INTRODUCTION.to_owned();
     page.push_str("\n## Recipes\n");
-    let built: &[(&str, &[FieldSpec])] = &[
-        (crate::full_finetune_single_device::NAME, FullFinetuneSettings::FIELDS),
-        (crate::generate::NAME, GenerateSettings::FIELDS),
-    ];
-    for (name, fields) in built {
-        let summary = registry::find(name).map_or("", |recipe| recipe.summary);
-        let _ = write!(page, "\n### `{name}`\n\n{}\n\n", sentence(summary));
-        page.push_str(&table(fields));
+    let full = [crate::full_finetune_single_device::NAME, crate::full_finetune_distributed::NAME];
+    let built: &[(&[&str], &[FieldSpec])] =
+        &[(&full, FullFinetuneSettings::FIELDS), (&[crate::generate::NAME], GenerateSettings::FIELDS)];
+    for (names, fields) in built {
+        let _ = write!(page, "\n### {}\n", listed(names.iter().copied()));
+        for name in *names {
+            let summary = registry::find(name).map_or("", |recipe| recipe.summary);
+            let name = if names.len() == 1 { String::new() } else { format!("`{name}`: ") };
+            let _ = write!(page, "\n{name}{}\n", sentence(summary));
+        }
+        let _ = write!(page, "\n{}", table(fields));
     }
+    let _ = write!(page, "\n### `offload` of full fine-tuning\n\n{}\n\n", about(Offload::ABOUT));
+    page.push_str(&table(Offload::FIELDS));
     let _ = write!(page, "\n### `prompt` of `generate`\n\n{}\n\n", about(PromptSettings::ABOUT));
     page.push_str(&table(PromptSettings::FIELDS));
     page.push_str("\nKnown, not available yet in this version: ");

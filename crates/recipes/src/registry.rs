@@ -132,7 +132,8 @@ const RECIPES: &[Recipe] = &[
             "llama4/maverick_17B_128E_full" "qwen3/0.6B_full" "qwen3/1.7B_full" "qwen3/4B_full" "qwen3/8B_full"
             "dev/3B_sft_for_grpo" "dev/8B_full_experimental"
         },
-    ),
+    )
+    .available(),
     recipe(
         "lora_finetune_single_device",
         One,

@@ -60,15 +60,22 @@ pub(crate) struct Saver<'a> {
 }
 
 impl Saver<'_> {
-    /// Writes a checkpoint that other programs load as a Hugging Face folder and a later run can go on from.
+    /// Writes a checkpoint that other programs load as a Hugging Face folder and a later run can go on from. All ranks call it;
+    /// the first one writes, those that share its copy of the model pass their shards on to it.
     pub(crate) fn save(&self, name: CheckpointName, model: &Decoder, store: &ParamStore, at: Position) -> Result<()> {
         let started = std::time::Instant::now();
         if !store.weights_are_finite()? {
             return Err(Error::NonFiniteWeights { step: at.steps_run });
         }
-        let mut dir = CheckpointDir::begin(&self.output_dir, name, store.checkpoint_bytes()?)?;
-        store.write_weights(&mut dir)?;
-        store.write_optimizer(&mut dir)?;
+        if !store.saves() {
+            return Ok(());
+        }
+        let writes = store.world().rank() == 0;
+        let mut dir =
+            writes.then(|| CheckpointDir::begin(&self.output_dir, name, store.checkpoint_bytes())).transpose()?;
+        store.write_weights(dir.as_mut())?;
+        store.write_optimizer(dir.as_mut())?;
+        let Some(mut dir) = dir else { return Ok(()) };
         dir.write_config(&self.folder.saved_config(model.config(), store.dtype()))?;
         for (file, text) in &self.made_files {
             dir.write_file(file, text.as_bytes())?;

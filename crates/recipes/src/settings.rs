@@ -32,8 +32,46 @@ impl Precision {
     }
 }
 
+config::choice! {
+    /// Which blocks are computed twice instead of keeping their activations.
+    pub enum CheckpointMode {
+        /// No block.
+        Nothing = "none",
+        /// Every block.
+        Full = "full",
+        /// Every `ac_option`-th block.
+        Selective = "selective",
+    }
+}
+
+config::choice! {
+    /// Where something lives between its uses.
+    pub enum Place {
+        /// In the memory of the device that computes.
+        Device = "device",
+        /// In host memory.
+        Host = "host",
+        /// In files.
+        Disk = "disk",
+    }
+}
+
 config::component! {
-    /// Keys of `full_finetune_single_device`.
+    /// Where parameters, gradients and optimizer states live between their uses. On the CPU `device` and `host` are the same.
+    pub struct Offload {
+        /// Where parameters live: `device`, `host`, `disk`.
+        pub parameters: Place = Place::Device,
+        /// Where gradients live.
+        pub gradients: Place = Place::Device,
+        /// Where optimizer states live.
+        pub optimizer: Place = Place::Device,
+        /// Folder for the files of what lives on disk; `null` = `offload` in `output_dir`. They are removed when the run ends.
+        pub dir: Option<PathBuf> = None,
+    }
+}
+
+config::component! {
+    /// Keys of `full_finetune_single_device` and `full_finetune_distributed`.
     pub struct FullFinetuneSettings {
         /// Folder for checkpoints, logs and the saved config; made if it is not there.
         pub output_dir: PathBuf,
@@ -85,11 +123,43 @@ config::component! {
         /// The loss; `null` = cross entropy over unmasked tokens.
         pub loss: Option<Loss> = None,
         /// Longest norm of all gradients together; longer ones are scaled down; `null` = no limit, `.inf` = only measure.
-        pub clip_grad_norm: Option<f64> [positive] = None,
+        pub clip_grad_norm: Option<f64> [positive_or_inf] = None,
         /// Compute the activations of blocks twice instead of keeping them; saves memory, costs time.
         pub enable_activation_checkpointing: bool = false,
         /// Keep activations in host memory; without effect where they already are.
         pub enable_activation_offloading: bool = false,
+
+        /// Where parameters, gradients and optimizer states live between their uses.
+        pub offload: Offload = Offload::default(),
+
+        /// Several ranks: keep parameters, gradients and optimizer states in host memory; there they already are on a CPU.
+        pub fsdp_cpu_offload: bool = false,
+        /// Several ranks: give gathered parameters up between forward and backward; saves memory, gathers them twice.
+        pub fsdp_reshard_after_forward: bool = true,
+        /// Several ranks: more layers to shard by themselves; embedding and head always are.
+        pub custom_sharded_layers: Option<Vec<String>> = None,
+        /// Ranks that share one copy of the model; -1 = all that `data_parallel_replicate_dim` leaves.
+        pub data_parallel_shard_dim: i64 [-1..] = -1,
+        /// Copies of the model.
+        pub data_parallel_replicate_dim: usize [1..] = 1,
+        /// Ranks that share one matrix product; only 1 in this version.
+        pub tensor_parallel_dim: usize [1..] = 1,
+        /// How matrix products are shared; without effect while none is.
+        pub tensor_parallel_plan: Option<Node> = None,
+        /// Ranks that share one sequence; only 1 in this version.
+        pub context_parallel_dim: usize [1..] = 1,
+        /// How keys travel between ranks that share a sequence; without effect while none do.
+        pub context_parallel_rotate_method: Option<Node> = None,
+        /// Several ranks: which blocks are computed twice, before `enable_activation_checkpointing`; `null` = as that says.
+        pub ac_mode: Option<CheckpointMode> = None,
+        /// With `ac_mode: selective`: every how many blocks one is computed twice; 0 or `null` = 1.
+        pub ac_option: Option<usize> = None,
+        /// Concerns GPUs only.
+        pub activation_offloading_use_streams: Option<Node> = None,
+        /// Matrix products in 8 bits; not available yet in this version.
+        pub enable_fp8_training: bool = false,
+        /// How numbers are scaled to 8 bits; without effect while none are.
+        pub fp8_recipe_name: Option<Node> = None,
 
         /// Where metrics are logged; `null` = nowhere.
         pub metric_logger: Option<MetricLoggerConfig> = None,
@@ -112,6 +182,8 @@ config::component! {
         pub resize_token_embeddings: bool = false,
         /// Concerns CUDA libraries only.
         pub cudnn_deterministic_mode: Option<Node> = None,
+        /// Concerns PyTorch's sharding only.
+        pub memory_efficient_fsdp_wrap: Option<Node> = None,
     }
 }
 

@@ -1,13 +1,15 @@
 //! One optimizer step: the arithmetic that every training recipe shares.
 //!
-//! The unmasked tokens of the whole accumulation window are counted before the first forward pass, so that every gradient
-//! is born with its final scale 1 / total: nothing is multiplied afterwards but by the clip factor.
+//! The unmasked tokens of the whole accumulation window, on all ranks, are counted before the first forward pass, so that every
+//! gradient is born with its final scale 1 / total: nothing is multiplied afterwards but by the clip factor. Summing over
+//! ranks is then all there is to it, however unequal their tokens are.
 //!
-//! Numbers: loss = sum over micro-batches of their scaled losses, in f64 over f32 parts; norms in f64.
+//! Numbers: loss = sum over micro-batches and ranks of their scaled losses, in f64 over f32 parts; norms in f64.
 //! Errors:  `Error::NonFinite` before any parameter of the step has changed, except that with updates inside backward only
 //!          the loss is looked at, not the gradients.
 
 use data::Batch;
+use dist::Communicator;
 use models::{Decoder, ModelBatch};
 use optim::clip_factor;
 use tensor::{Backend, Cx, Tensor};
@@ -18,15 +20,16 @@ use crate::{Error, Result};
 /// What one step did.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepReport {
-    /// Mean loss over the unmasked tokens of the window.
+    /// Mean loss over the unmasked tokens of the window, on all ranks.
     pub loss: f64,
-    /// Unmasked tokens of the window.
+    /// Unmasked tokens of the window, on all ranks.
     pub num_tokens: usize,
     /// Norm of all gradients together, before clipping; `None` if updates ran inside backward.
     pub grad_norm: Option<f64>,
 }
 
-/// Trains on one accumulation window with learning rate `lr`; `None` if all its tokens are masked, which changes nothing.
+/// Trains on one accumulation window with learning rate `lr`; `None` if all its tokens are masked on all ranks, which changes
+/// nothing. All ranks call it together, each with its own rows, and get the same report.
 ///
 /// `step` is the number of the step for messages, from 1.
 pub fn train_window(
@@ -37,14 +40,16 @@ pub fn train_window(
     clip_grad_norm: Option<f64>,
     step: u64,
 ) -> Result<Option<StepReport>> {
-    let num_tokens: usize = window.iter().map(|batch| batch.num_unmasked).sum();
+    let own_tokens: usize = window.iter().map(|batch| batch.num_unmasked).sum();
+    let world = store.world().clone();
+    let num_tokens = sum(&world, own_tokens as f64)? as usize;
     if num_tokens == 0 {
         return Ok(None);
     }
     let backend = std::sync::Arc::clone(store.backend());
     let scale = 1.0 / num_tokens as f32;
 
-    store.begin_step(lr);
+    store.begin_step(lr)?;
     let mut loss = 0.0;
     for batch in window {
         let (inputs, labels) = upload(&*backend, batch)?;
@@ -56,6 +61,7 @@ pub fn train_window(
         }
         cx.backward()?;
     }
+    let loss = sum(&world, loss)?;
 
     let grad_norm = if store.updates_in_backward() { None } else { Some(store.gradient_norm()?) };
     if let Some(norm) = grad_norm.filter(|norm| !norm.is_finite()) {
@@ -68,6 +74,11 @@ pub fn train_window(
     store.finish_step(factor)?;
     backend.flush()?;
     Ok(Some(StepReport { loss, num_tokens, grad_norm }))
+}
+
+/// The sum of a value over all ranks.
+fn sum(world: &Communicator, value: f64) -> Result<f64> {
+    Ok(world.sum(vec![value]).wait()?.into_iter().sum())
 }
 
 /// A batch on the device, and its labels.

@@ -67,10 +67,10 @@ fn steps_3_to_8_allocate_nothing_large() {
     drop(std::hint::black_box(vec![1u8; THRESHOLD_BYTES + 1]));
     assert_eq!((ALLOCATOR.count(), ALLOCATOR.largest_bytes()), (1, THRESHOLD_BYTES + 1), "a larger one");
 
-    let (plain, recompute_blocks) = (Policy::default(), true);
+    let (plain, recompute_every) = (Policy::default(), 1);
     check(DType::F32, plain, 1);
-    check(DType::F32, Policy { recompute_blocks, ..plain }, 2);
+    check(DType::F32, Policy { recompute_every, ..plain }, 2);
     check(DType::F32, Policy { optimizer_in_bwd: true, ..plain }, 1);
     check(DType::Bf16, Policy { accumulate_in_f32: true, ..plain }, 2);
-    check(DType::Bf16, Policy { recompute_blocks, optimizer_in_bwd: true, ..plain }, 1);
+    check(DType::Bf16, Policy { recompute_every, optimizer_in_bwd: true, ..plain }, 1);
 }

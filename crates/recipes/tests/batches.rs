@@ -130,7 +130,7 @@ fn a_masked_micro_batch_adds_nothing() {
     let dataset = rows(50, &[(9, 2), (8, 8), (6, 0)]);
     let [first, masked, last] = [0, 1, 2].map(|row| batch(&dataset, [row]));
     assert_eq!(masked.num_unmasked, 0);
-    for policy in [Policy::default(), Policy { recompute_blocks: true, ..Policy::default() }] {
+    for policy in [Policy::default(), Policy { recompute_every: 1, ..Policy::default() }] {
         for dtype in [DType::F32, DType::Bf16] {
             let step =
                 |window: &[&Batch]| one_step(dtype, policy, &window.iter().copied().cloned().collect::<Vec<_>>());

@@ -8,7 +8,7 @@ use tensor::DType;
 use tokenizers::{FormatOptions, open_auto};
 
 use crate::gguf_builder::Builder;
-use crate::tiny::{backend, logits, open_folder, open_gguf};
+use crate::tiny::{logits, open_folder, open_gguf, run_full_finetune};
 use crate::tiny_folder::{row, tokens, write_rows};
 
 const HIDDEN: u64 = 32;
@@ -117,8 +117,7 @@ optimizer: {{_component_: torch.optim.AdamW, lr: {lr}}}
         dir.join("rows.json").display(),
     );
     let config = config::Merged::from_text("run.yaml", yaml).expect("valid YAML");
-    recipes::run(recipes::registry::find("full_finetune_single_device").expect("built"), &config, &|_| Ok(backend(2)))
-        .expect("runs");
+    run_full_finetune(&config).expect("runs");
     out.join("epoch_0")
 }
 

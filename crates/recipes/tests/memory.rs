@@ -2,6 +2,7 @@
 
 use data::Batch;
 use models::DecoderConfig;
+use recipes::memory_plan::{MemoryPlan, MeshShape, Shape};
 use tensor::{DType, MemoryStats};
 use train::Policy;
 
@@ -36,12 +37,66 @@ fn updates_inside_backward_free_gradients() {
 
 #[test]
 fn recomputed_blocks_free_activations() {
-    let of_activations = |recompute_blocks| {
-        let memory = memory_of(Policy { recompute_blocks, ..Policy::default() }, 64, 8);
+    let of_activations = |recompute_every| {
+        let memory = memory_of(Policy { recompute_every, ..Policy::default() }, 64, 8);
         memory.peak_live_bytes - memory.live_bytes
     };
-    let (kept, recomputed) = (of_activations(false), of_activations(true));
+    let (kept, recomputed) = (of_activations(0), of_activations(1));
     assert!(2 * recomputed < kept, "{recomputed} bytes of activations at the peak, {kept} when they are kept");
+}
+
+#[test]
+fn a_plan_is_what_a_run_holds() {
+    let wide = DecoderConfig { vocab_size: 3000, ..deep() };
+    let (tokens, num_rows) = (60, 4);
+    let dataset = rows(70, &[(tokens, 0); 4]);
+    for (config, dtype, policy, micro_batches) in [
+        (deep(), DType::F32, Policy::default(), 1),
+        (wide.clone(), DType::F32, Policy { recompute_every: 1, ..Policy::default() }, 2),
+        (wide.clone(), DType::Bf16, Policy { accumulate_in_f32: true, ..Policy::default() }, 3),
+        (wide.clone(), DType::Bf16, Policy { recompute_every: 2, optimizer_in_bwd: true, ..Policy::default() }, 1),
+        (DecoderConfig { tie_word_embeddings: true, ..wide }, DType::Bf16, Policy::default(), 1),
+    ] {
+        let what = format!("{dtype}, {policy:?}");
+        let mut trainer = Trainer::new(config, dtype, policy, adamw(), 2);
+        let window = vec![batch(&dataset, 0..num_rows); micro_batches];
+        for _ in 0..3 {
+            trainer.step(&window, 1e-3).expect("tokens to train on");
+        }
+        let mesh = MeshShape { replicate: 1, shard: 1 };
+        let shape = Shape { mesh, policy, dtype, batch: num_rows, tokens, accumulation: micro_batches, files: None };
+        let plan = MemoryPlan::new(&trainer.model, &adamw(), &shape, &*trainer.backend).expect("planned");
+        let held = trainer.backend.memory();
+        let (found, expected) = (held.peak_held_bytes + held.scratch_bytes, plan.total() as usize);
+        assert!(
+            found.abs_diff(expected) <= expected / 20,
+            "{what}: planned {expected}, held {found}: {plan:?}, {held:?}"
+        );
+        let elements = trainer.model.layout().num_elements() as u64;
+        let bytes = elements * dtype.size_bytes() as u64;
+        assert!(plan.parameters >= bytes && plan.parameters < bytes + bytes / 10, "{what}: {plan:?}");
+        assert_eq!(plan.optimizer, 2 * plan.parameters, "{what}");
+    }
+}
+
+#[test]
+fn shards_divide_what_a_rank_holds() {
+    let backend = crate::tiny::backend(1);
+    let model = models::Decoder::new(deep()).expect("possible");
+    let plan = |shard: usize| {
+        let mesh = MeshShape { replicate: 1, shard };
+        let (policy, dtype) = (Policy::default(), DType::Bf16);
+        let shape = Shape { mesh, policy, dtype, batch: 1, tokens: 16, accumulation: 1, files: None };
+        MemoryPlan::new(&model, &adamw(), &shape, &*backend).expect("planned")
+    };
+    let (whole, quarter) = (plan(1), plan(4));
+    for (name, of_whole, of_quarter) in
+        [("parameters", whole.parameters, quarter.parameters), ("states", whole.optimizer, quarter.optimizer)]
+    {
+        assert!(of_quarter < of_whole / 3 && of_quarter >= of_whole / 4, "{name}: {of_quarter} of {of_whole}");
+    }
+    assert_eq!(whole.gathered, 0);
+    assert!(quarter.gathered > 0 && quarter.gathered < whole.parameters, "{quarter:?}");
 }
 
 #[test]
@@ -50,7 +105,7 @@ fn memory_does_not_grow() {
     let dataset = rows(90, &lengths);
     for policy in [
         Policy::default(),
-        Policy { recompute_blocks: true, ..Policy::default() },
+        Policy { recompute_every: 1, ..Policy::default() },
         Policy { optimizer_in_bwd: true, ..Policy::default() },
     ] {
         let mut trainer = Trainer::new(shape(true), DType::F32, policy, adamw(), 2);

@@ -26,10 +26,10 @@ fn recomputed_blocks_give_the_same_bits() {
         [(false, DType::F32, 1), (true, DType::F32, 2), (false, DType::Bf16, 2), (true, DType::Bf16, 1)]
     {
         let accumulate_in_f32 = dtype == DType::Bf16 && micro_batches > 1;
-        let new = |recompute_blocks| {
-            trainer(tied, dtype, Policy { recompute_blocks, accumulate_in_f32, ..Policy::default() }, adamw())
+        let new = |recompute_every| {
+            trainer(tied, dtype, Policy { recompute_every, accumulate_in_f32, ..Policy::default() }, adamw())
         };
-        let (mut kept, mut recomputed) = (new(false), new(true));
+        let (mut kept, mut recomputed) = (new(0), new(1));
         for (step, window) in windows(micro_batches).iter().enumerate() {
             let what = format!("{dtype}, tied {tied}, step {step}");
             assert_eq!(recomputed.step(window, 1e-2), kept.step(window, 1e-2), "{what}: loss and norm");
@@ -42,19 +42,19 @@ fn recomputed_blocks_give_the_same_bits() {
 #[test]
 fn updates_inside_backward_give_the_same_bits() {
     for optimizer in [adamw(), sgd(0.0), sgd(0.9)] {
-        for (tied, recompute_blocks, dtype) in [
-            (false, false, DType::F32),
-            (true, false, DType::F32),
-            (false, true, DType::F32),
-            (true, true, DType::F32),
-            (true, true, DType::Bf16),
+        for (tied, recompute_every, dtype) in [
+            (false, 0, DType::F32),
+            (true, 0, DType::F32),
+            (false, 1, DType::F32),
+            (true, 1, DType::F32),
+            (true, 1, DType::Bf16),
         ] {
             let new = |optimizer_in_bwd| {
-                let policy = Policy { recompute_blocks, optimizer_in_bwd, ..Policy::default() };
+                let policy = Policy { recompute_every, optimizer_in_bwd, ..Policy::default() };
                 trainer(tied, dtype, policy, optimizer.clone())
             };
             let (mut plain, mut inside) = (new(false), new(true));
-            let what = format!("{optimizer:?}, {dtype}, tied {tied}, recomputed {recompute_blocks}");
+            let what = format!("{optimizer:?}, {dtype}, tied {tied}, recomputed {recompute_every}");
             for (window, lr) in windows(1).iter().zip([1e-2, 2e-2, 5e-3]) {
                 let (found, expected) =
                     (inside.step(window, lr).expect("trains"), plain.step(window, lr).expect("trains"));

@@ -7,7 +7,7 @@ use models::KvCache;
 use serde_json::Value;
 use tensor::{Cx, DType};
 
-use crate::tiny::{backend, logits, open_folder, open_gguf};
+use crate::tiny::{logits, open_folder, open_gguf, run_full_finetune};
 use crate::transformers;
 
 /// The file, if the variable is set.
@@ -98,8 +98,7 @@ metric_logger:
         rows.display(),
     );
     let config = config::Merged::from_text("run.yaml", yaml).expect("valid YAML");
-    recipes::run(recipes::registry::find("full_finetune_single_device").expect("built"), &config, &|_| Ok(backend(2)))
-        .expect("runs");
+    run_full_finetune(&config).expect("runs");
 }
 
 #[test]

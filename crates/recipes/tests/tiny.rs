@@ -103,14 +103,16 @@ impl Trainer {
 
     /// Takes over the weights of another model of the same shape, rounded to its own dtype.
     pub(crate) fn copy_weights(&mut self, from: &Self) {
-        for ((_, mut to), (_, from)) in self.store.parameters().zip(from.store.parameters()) {
+        let (to, from) = (self.store.parameters().expect("whole"), from.store.parameters().expect("whole"));
+        for ((_, mut to), (_, from)) in to.into_iter().zip(from) {
             self.backend.copy(&mut to, &from).expect("same shapes");
         }
     }
 
     /// All weights.
     pub(crate) fn weights(&self) -> Named {
-        self.store.parameters().map(|(name, t)| (name.to_owned(), self.values(&t))).collect()
+        let weights = self.store.parameters().expect("whole");
+        weights.into_iter().map(|(name, t)| (name, self.values(&t))).collect()
     }
 
     /// The gradients of the last step.
@@ -128,6 +130,13 @@ impl Trainer {
     fn values(&self, t: &Tensor) -> Vec<f32> {
         self.backend.to_f32(t).expect("a floating-point tensor")
     }
+}
+
+/// Runs `full_finetune_single_device` on two threads.
+pub(crate) fn run_full_finetune(config: &config::Merged) -> recipes::Result<()> {
+    let recipe = recipes::registry::find("full_finetune_single_device").expect("built");
+    let open_backend: &recipes::OpenBackend<'_> = &|_, _| Ok(backend(2));
+    recipes::run(recipe, config, &recipes::Launch { open_backend, ranks: recipes::Ranks::Threads(1) })
 }
 
 /// The model that a saved folder holds, in f32.

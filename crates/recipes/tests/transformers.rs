@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::tiny::{backend, logits, open_folder};
+use crate::tiny::{logits, open_folder, run_full_finetune};
 use crate::tiny_folder;
 
 /// Prints the logits of the ids in the second argument by the model in the first, and the ids of the text in the third.
@@ -97,10 +97,7 @@ optimizer: {{_component_: torch.optim.AdamW, lr: 1e-2}}
             at("rows.json").display(),
         );
         let config = config::Merged::from_text("run.yaml", yaml).expect("valid YAML");
-        recipes::run(recipes::registry::find("full_finetune_single_device").expect("built"), &config, &|_| {
-            Ok(backend(2))
-        })
-        .expect("runs");
+        run_full_finetune(&config).expect("runs");
 
         let saved = out.join("epoch_0");
         let answer = ask(&python, &saved, &PROMPT, "ab z");

@@ -53,7 +53,7 @@ struct Defective {
 
 impl Defective {
     fn new(defect: Defect) -> Self {
-        let inner = CpuBackend::new(CpuConfig { threads: Some(1), isa: None }).expect("one thread starts");
+        let inner = CpuBackend::new(CpuConfig { threads: Some(1), ..CpuConfig::default() }).expect("one thread starts");
         Self { inner, defect, calls: AtomicU64::new(0), allocated: Mutex::default() }
     }
 

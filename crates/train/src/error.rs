@@ -13,4 +13,13 @@ pub enum Error {
     /// Files could not be read or written, or do not hold what the model needs.
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::Error),
+    /// Ranks could not exchange what they had to.
+    #[error(transparent)]
+    Ranks(#[from] dist::Error),
+    /// Whole parameters were asked of a rank that holds shards.
+    #[error("parameters are cut into {num_shards} shards, of which this rank holds one")]
+    Sharded {
+        /// Ranks that share them.
+        num_shards: usize,
+    },
 }

@@ -8,9 +8,15 @@
 //! unit k:  home    | embed .... | pad |          (parameters' dtype)
 //!          grads   | dembed ... | pad |          (parameters' dtype, or f32 while several micro-batches add up)
 //!          states  | exp_avg .. | pad |  ...     (parameters' dtype)
+//!          shards  | 0 .. | 1 .. | 2 .. |        (of each buffer above, one a rank)
 //! ```
+//!
+//! With several ranks a rank holds one shard of each buffer. A visit of a unit gathers its values (`gather.rs`); its gradients
+//! are summed into shards when its backward is done (`gradients.rs`); updates touch shards only. Buffers may live in files.
 
 mod error;
+mod gather;
+mod gradients;
 mod group;
 mod load;
 mod save;
@@ -19,4 +25,4 @@ mod unit;
 
 pub use error::{Error, Result};
 pub use load::check_weights;
-pub use store::{ParamStore, Policy};
+pub use store::{Files, Held, ParamStore, Policy};

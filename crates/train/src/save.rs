@@ -1,57 +1,130 @@
-//! Homes to disk, a piece at a time: the model is never gathered in host memory.
+//! Homes to disk, a piece at a time: no rank ever holds the whole model in host memory.
+//!
+//! One rank writes. The ranks that hold shards pass their part of each piece on, in the order in which it is written, so
+//! all of them make the same calls.
 
-use std::collections::HashMap;
+use std::ops::Range;
 
 use checkpoint::{CheckpointDir, TensorSink, TensorSpec};
-use tensor::Tensor;
+use tensor::{ParamId, Tensor};
 
-use crate::store::pieces;
+use crate::store::STAGE_BYTES;
 use crate::{ParamStore, Result};
 
+/// A tensor of a checkpoint: a parameter's values, or one of its states.
+#[derive(Debug, Clone, Copy)]
+struct Saved {
+    param: ParamId,
+    /// Which of the optimizer's states; `None` = the values.
+    state: Option<usize>,
+}
+
 impl ParamStore {
-    /// Writes all parameters as the model's weights.
-    pub fn write_weights(&self, dir: &mut CheckpointDir) -> Result<()> {
-        let tensors: Vec<(String, Tensor)> = self.parameters().map(|(n, t)| (n.to_owned(), t)).collect();
-        dir.write_weights(&specs(&tensors), &mut self.pour(&tensors))
+    /// Whether this rank is among those that save: those with shards of the first replica.
+    pub fn saves(&self) -> bool {
+        self.replicas.rank() == 0
     }
 
-    /// Writes all optimizer states; nothing if there are none.
-    pub fn write_optimizer(&self, dir: &mut CheckpointDir) -> Result<()> {
-        let states = self.optimizer_states()?;
-        if states.is_empty() {
+    /// Writes all parameters as the model's weights; ranks without a folder pass their shards on.
+    pub fn write_weights(&self, dir: Option<&mut CheckpointDir>) -> Result<()> {
+        let all: Vec<Saved> =
+            (0..self.layout.params.len()).map(|id| Saved { param: ParamId(id as u32), state: None }).collect();
+        let specs: Vec<TensorSpec> = all.iter().map(|&saved| self.spec(saved)).collect();
+        match dir {
+            Some(dir) => dir.write_weights(&specs, &mut self.pour(&all)),
+            None => self.pass_on(&all),
+        }
+    }
+
+    /// Writes all optimizer states; nothing if there are none. Ranks without a folder pass their shards on.
+    pub fn write_optimizer(&self, dir: Option<&mut CheckpointDir>) -> Result<()> {
+        let of_unit = |(unit, state, _): (usize, usize, &str)| {
+            let slots = self.units[unit].group.slots.iter();
+            slots.map(move |(param, _)| Saved { param: *param, state: Some(state) }).collect::<Vec<_>>()
+        };
+        let all: Vec<Saved> = self.states().into_iter().flat_map(of_unit).collect();
+        if all.is_empty() {
             return Ok(());
         }
-        dir.write_optimizer(&specs(&states), &mut self.pour(&states))
+        let specs: Vec<TensorSpec> = all.iter().map(|&saved| self.spec(saved)).collect();
+        match dir {
+            Some(dir) => dir.write_optimizer(&specs, &mut self.pour(&all)),
+            None => self.pass_on(&all),
+        }
     }
 
     /// Bytes that [`ParamStore::write_weights`] and [`ParamStore::write_optimizer`] write, headers aside.
-    pub fn checkpoint_bytes(&self) -> Result<u64> {
-        let weights: u64 = self.parameters().map(|(_, t)| t.len_bytes() as u64).sum();
-        let states: u64 = self.optimizer_states()?.iter().map(|(_, t)| t.len_bytes() as u64).sum();
-        Ok(weights + states)
+    pub fn checkpoint_bytes(&self) -> u64 {
+        let num_states = self.units.iter().map(|unit| unit.states.len()).max().unwrap_or(0);
+        let values = self.layout.num_elements() * self.dtype().size_bytes();
+        (values * (1 + num_states)) as u64
     }
 
-    /// Pours the bytes of a named tensor into a sink.
-    fn pour<'a>(
-        &'a self,
-        tensors: &'a [(String, Tensor)],
-    ) -> impl FnMut(&TensorSpec, &mut TensorSink<'_>) -> Result<()> + 'a {
-        let by_name: HashMap<&str, &Tensor> = tensors.iter().map(|(name, t)| (name.as_str(), t)).collect();
-        let mut stage = Vec::new();
-        move |spec, sink| {
-            let tensor = by_name[spec.name.as_str()];
-            for (_, piece) in pieces(tensor)? {
-                stage.resize(piece.len_bytes(), 0);
-                self.backend.download(&mut stage, &piece)?;
-                sink.write(&stage)?;
+    fn spec(&self, saved: Saved) -> TensorSpec {
+        let spec = self.layout.param(saved.param);
+        let unit = self.params[saved.param.0 as usize].unit.0 as usize;
+        let name = match saved.state {
+            None => spec.name.clone(),
+            Some(state) => {
+                let names = self.states();
+                let (_, _, name) = names.iter().find(|(u, s, _)| (*u, *s) == (unit, state)).expect("it has this state");
+                format!("{name}.{}", spec.name)
             }
-            Ok(())
+        };
+        TensorSpec { name, dtype: self.dtype(), shape: spec.shape.dims().to_vec() }
+    }
+
+    /// Pours the bytes of tensors into sinks, in the order of `all`.
+    fn pour<'a>(&'a self, all: &'a [Saved]) -> impl FnMut(&TensorSpec, &mut TensorSink<'_>) -> Result<()> + 'a {
+        let mut rest = all.iter();
+        move |spec, sink| {
+            let saved = *rest.next().expect("every tensor is written once, in order");
+            debug_assert_eq!(self.spec(saved).name, spec.name);
+            self.each_piece(saved, &mut |bytes| Ok(sink.write(bytes)?))
         }
+    }
+
+    fn pass_on(&self, all: &[Saved]) -> Result<()> {
+        all.iter().try_for_each(|&saved| self.each_piece(saved, &mut |_| Ok(())))
+    }
+
+    /// The bytes of a tensor, in pieces, in order.
+    fn each_piece(&self, saved: Saved, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let len = self.layout.param(saved.param).shape.num_elements();
+        let unit = self.params[saved.param.0 as usize].unit.0 as usize;
+        let home = match saved.state {
+            None => &self.units[unit].home,
+            Some(state) => &self.units[unit].states[state],
+        };
+        let local = self.local_of(unit, home)?.into_iter().find(|local| local.param == saved.param);
+        let step = STAGE_BYTES / self.dtype().size_bytes();
+        let mut stage = Vec::new();
+        for start in (0..len).step_by(step) {
+            let piece = start..(start + step).min(len);
+            let mine = local.as_ref().and_then(|local| overlap(&local.range, &local.tensor, &piece).transpose());
+            stage.clear();
+            if let Some(mine) = mine.transpose()? {
+                stage.resize(mine.len_bytes(), 0);
+                self.backend.download(&mut stage, &mine)?;
+            }
+            if self.is_whole() {
+                take(&stage)?;
+            } else {
+                // Shards lie in the order of ranks.
+                for part in self.shards.gather_bytes(std::mem::take(&mut stage)).wait()? {
+                    take(&part)?;
+                }
+            }
+        }
+        Ok(())
     }
 }
 
-fn specs(tensors: &[(String, Tensor)]) -> Vec<TensorSpec> {
-    let spec =
-        |(name, t): &(String, Tensor)| TensorSpec { name: name.clone(), dtype: t.dtype(), shape: t.dims().to_vec() };
-    tensors.iter().map(spec).collect()
+/// The part of `tensor`, which holds the elements `range`, that belongs to `piece`.
+fn overlap(range: &Range<usize>, tensor: &Tensor, piece: &Range<usize>) -> Result<Option<Tensor>> {
+    let (start, end) = (range.start.max(piece.start), range.end.min(piece.end));
+    if start >= end {
+        return Ok(None);
+    }
+    Ok(Some(tensor.rows(start - range.start..end - range.start)?))
 }

@@ -4,11 +4,26 @@ use std::sync::Arc;
 
 use tensor::{GradientTarget, ParamId, ParamView, Phase, Result, UnitHost, UnitId, UnitKind};
 
-use crate::ParamStore;
+use crate::{Error, ParamStore};
+
+impl ParamStore {
+    /// The parameters of a unit, over values that are here.
+    fn views(&self, unit: UnitId) -> Result<Arc<[ParamView]>> {
+        let spec = self.layout.unit(unit);
+        let view = |&id: &ParamId| {
+            let param = &self.params[id.0 as usize];
+            let range = self.units[param.unit.0 as usize].group.slots[param.slot].1.clone();
+            let tensor = self.here(param.unit).rows(range)?.reshape(self.layout.param(id).shape)?;
+            Ok(ParamView { id, tensor, trainable: true })
+        };
+        spec.owns.iter().chain(&spec.borrows).map(view).collect()
+    }
+}
 
 impl UnitHost for ParamStore {
     fn enter(&mut self, unit: UnitId, phase: Phase) -> Result<Arc<[ParamView]>> {
-        let views = Arc::clone(&self.units[unit.0 as usize].views);
+        self.bring(unit, phase).map_err(host_error)?;
+        let views = self.views(unit)?;
         if phase == Phase::Forward {
             for view in views.iter() {
                 self.params[view.id.0 as usize].pending_uses += 1;
@@ -18,24 +33,26 @@ impl UnitHost for ParamStore {
     }
 
     fn leave(&mut self, unit: UnitId, phase: Phase) -> Result<()> {
-        if phase != Phase::Backward {
-            return Ok(());
-        }
-        let views = Arc::clone(&self.units[unit.0 as usize].views);
-        for view in views.iter() {
-            let param = &mut self.params[view.id.0 as usize];
-            param.pending_uses -= 1;
-            let owner = param.unit;
-            if self.policy.optimizer_in_bwd && self.is_finished(owner) {
-                self.step_unit(owner, 1.0)?;
-                self.drop_gradients(owner);
+        if phase == Phase::Backward {
+            let spec = self.layout.unit(unit);
+            for id in spec.owns.iter().chain(&spec.borrows) {
+                self.params[id.0 as usize].pending_uses -= 1;
+            }
+            for at in 0..self.units[unit.0 as usize].owners.len() {
+                let owner = self.units[unit.0 as usize].owners[at];
+                if self.is_finished(owner) {
+                    self.finish_gradients(owner).map_err(host_error)?;
+                }
             }
         }
+        self.give_up(unit, phase);
         Ok(())
     }
 
     fn recomputes(&self, unit: UnitId) -> bool {
-        self.policy.recompute_blocks && self.layout.unit(unit).kind == UnitKind::Block
+        let every = self.policy.recompute_every;
+        // Block 0 is unit 1: the embedding comes before it.
+        every > 0 && self.layout.unit(unit).kind == UnitKind::Block && (unit.0 as usize - 1).is_multiple_of(every)
     }
 
     fn gradient(&mut self, param: ParamId) -> Result<GradientTarget> {
@@ -44,5 +61,12 @@ impl UnitHost for ParamStore {
         let tensor = self.gradient_view(param)?;
         let accumulate = std::mem::replace(&mut self.params[param.0 as usize].has_gradient, true);
         Ok(GradientTarget { tensor, accumulate })
+    }
+}
+
+fn host_error(error: Error) -> tensor::Error {
+    match error {
+        Error::Tensor(error) => error,
+        other => tensor::Error::Host { reason: other.to_string() },
     }
 }

@@ -30,6 +30,9 @@ pub(crate) fn run(args: &CpArgs) -> Result {
     }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
+        if let Some(file) = parent.ancestors().find(|path| path.exists() && !path.is_dir()) {
+            return Err(Failure::usage(format!("`{}` is a file\n  expected a folder to copy into", file.display())));
+        }
         if !args.make_parents {
             return Err(Failure::usage(format!("no folder `{}` to copy into", parent.display()))
                 .hint("`--make-parents` makes it"));

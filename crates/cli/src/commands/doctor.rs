@@ -207,7 +207,7 @@ impl Cpu {
             system.cpus().first().map(|cpu| cpu.brand().trim().to_owned()).filter(|name| !name.is_empty())
         });
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let (threads, bad_threads) = match super::run::threads() {
+        let (threads, bad_threads) = match crate::ranks::threads() {
             Ok(threads) => (threads.unwrap_or(cores), None),
             Err(error) => (cores, Some(error.to_string())),
         };

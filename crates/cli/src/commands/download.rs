@@ -9,7 +9,7 @@ use hub::pattern::Pattern;
 use hub::{Hub, Kind, Progress, Repo, Settings, Token, TokenSource};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::exit::{Failure, Result};
+use crate::exit::{self, Failure, Result};
 
 /// Arguments of `tune download`.
 #[derive(Debug, clap::Args)]
@@ -77,12 +77,14 @@ pub(crate) fn run(args: &DownloadArgs) -> Result {
     }
     let repo = Repo::new(Kind::Model, args.repo_id.trim_end_matches('/'), Some(&args.revision))?;
     let folder = args.output_dir.clone().unwrap_or_else(|| default_folder(repo.id()));
-    let ignore: Vec<Pattern> = args.ignore_patterns.iter().filter_map(|text| pattern(text)).collect();
+    let ignore = args.ignore_patterns.iter().filter_map(|text| pattern(text)).collect::<hub::Result<Vec<_>>>()?;
     if !ignore.is_empty() {
         let words: Vec<String> = ignore.iter().map(|pattern| format!("`{pattern}`")).collect();
         recipes::notice(&format!("files that match {} are left out", words.join(", ")));
     }
-    let hub = Hub::new(settings)?.with_progress(Arc::new(Bars::default()));
+    let bars = Arc::new(Bars::default());
+    say_what_is_kept(Arc::clone(&bars), folder.clone());
+    let hub = Hub::new(settings)?.with_progress(bars);
     let listing = hub.list(&repo)?;
     let mut paths = hub.download(&listing, &ignore, &folder)?;
     paths.push(write_repo_id(repo.id(), &folder)?);
@@ -102,12 +104,30 @@ fn default_folder(id: &str) -> PathBuf {
 }
 
 /// A pattern of files to leave out; one that ends in `/` means all below that folder.
-fn pattern(text: &str) -> Option<Pattern> {
+fn pattern(text: &str) -> Option<hub::Result<Pattern>> {
     match text.trim() {
         "" => None,
-        folder if folder.ends_with('/') => Some(Pattern::new(&format!("{folder}*"))),
-        text => Some(Pattern::new(text)),
+        folder if folder.ends_with('/') => Some(Pattern::checked(&format!("{folder}*"))),
+        text => Some(Pattern::checked(text)),
     }
+}
+
+/// Lets Ctrl-C end the program with a line on what is kept. Whatever moment it comes at, a partial file holds the first bytes
+/// of the whole.
+#[expect(clippy::exit, reason = "the download waits for the network, so the thread that is told of the signal ends it")]
+fn say_what_is_kept(bars: Arc<Bars>, folder: PathBuf) {
+    // Without a handler the program ends all the same, and says nothing.
+    let _ = ctrlc::set_handler(move || {
+        let kept = match bars.current().take() {
+            Some(current) => {
+                current.bar.finish_and_clear();
+                format!("`{}.part` is kept, and the same command goes on from it", folder.join(current.path).display())
+            }
+            None => "the same command goes on with what is missing".to_owned(),
+        };
+        recipes::notice(&format!("interrupted: {kept}"));
+        std::process::exit(i32::from(exit::INTERRUPTED));
+    });
 }
 
 /// Leaves the repository's name beside its files, where checkpoints look for their base model's.
@@ -203,8 +223,8 @@ mod tests {
 
     #[test]
     fn a_folder_as_pattern_means_what_is_in_it() {
-        assert!(pattern("original/").unwrap().matches_name("original/a/b"));
-        assert!(!pattern("original").unwrap().matches_name("original/a"));
+        assert!(pattern("original/").unwrap().unwrap().matches_name("original/a/b"));
+        assert!(!pattern("original").unwrap().unwrap().matches_name("original/a"));
         assert!(pattern(" ").is_none());
     }
 }

@@ -12,7 +12,7 @@ pub(crate) mod validate;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use config::Written;
+use config::{Merged, Written};
 use recipes::registry::{self, Recipe};
 
 use crate::exit::{Failure, Result};
@@ -20,12 +20,23 @@ use crate::exit::{Failure, Result};
 /// Writes to stdout. A reader that has gone away, as `head` does, is no failure.
 pub(crate) fn print(text: &str) -> Result {
     let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    printed(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
+/// What became of writing to stdout.
+pub(crate) fn printed(outcome: std::io::Result<()>) -> Result {
+    match outcome {
         Err(source) if source.kind() != ErrorKind::BrokenPipe => {
             Err(Failure::Write { path: "stdout".to_owned(), source })
         }
         _ => Ok(()),
     }
+}
+
+/// The config with every `${...}` replaced. Where that is impossible, all that is wrong with the config is told: `recipe` says
+/// which one it is for.
+pub(crate) fn resolve(written: &Written, recipe: impl FnOnce(&Merged) -> &'static Recipe) -> Result<Merged> {
+    Ok(written.resolve_or_check(|config| recipes::check(recipe(config), config))?)
 }
 
 /// The config of that name, built in (first those of `recipe`) or a file; without `recipe`, also the recipe that a built-in one

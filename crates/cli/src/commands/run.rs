@@ -1,21 +1,11 @@
 //! `tune run`: a recipe with a config.
 
-use std::sync::Arc;
-
 use clap::CommandFactory;
-use cpu::{CpuBackend, CpuConfig};
-use recipes::Backend;
 use recipes::registry::{self, Recipe};
 
 use crate::args::{Args, RunArgs};
 use crate::exit::{Failure, Result};
-use crate::launch;
-
-/// More threads than any machine this runs on has cores.
-const MAX_THREADS: usize = 1024;
-
-/// Limits how many threads compute.
-const THREADS_VARIABLE: &str = "FERROTUNE_NUM_THREADS";
+use crate::{launch, ranks};
 
 /// Runs the recipe.
 pub(crate) fn run(args: &RunArgs) -> Result {
@@ -34,11 +24,12 @@ pub(crate) fn run(args: &RunArgs) -> Result {
         .hint(super::first_configs(recipe)));
     };
     let (written, _) = super::open_config(config, Some(recipe))?;
-    let config = written.with_overrides(&words.overrides)?.resolve()?;
+    let config = super::resolve(&written.with_overrides(&words.overrides)?, |_| recipe)?;
     for notice in &launch.notices {
         recipes::notice(&format!("notice: {notice}"));
     }
-    Ok(recipes::run(recipe, &config, &open_backend)?)
+    let launch = recipes::Launch { open_backend: &ranks::open_backend, ranks: ranks::ranks(&launch, recipe)? };
+    Ok(recipes::run(recipe, &config, &launch)?)
 }
 
 /// What stands behind the launch options.
@@ -114,35 +105,6 @@ pub(crate) fn find_recipe(name: &str) -> Result<&'static Recipe> {
         Some(meant) => failure.hint(format!("did you mean `{meant}`?")),
         None => failure.hint("`tune ls` lists the recipes"),
     })
-}
-
-/// The backend for a `device` key.
-fn open_backend(device: &str) -> recipes::Result<Arc<dyn Backend>> {
-    match device {
-        "auto" | "cpu" => {
-            let config = CpuConfig { threads: threads()?, ..CpuConfig::default() };
-            let backend = CpuBackend::new(config).map_err(|e| recipes::Error::Backend { reason: e.to_string() })?;
-            Ok(Arc::new(backend))
-        }
-        other => Err(recipes::Error::NoDevice {
-            device: other.to_owned(),
-            available: "`auto` or `cpu` in this version".to_owned(),
-        }),
-    }
-}
-
-/// Threads to compute with, from the environment; `None` = all cores.
-pub(crate) fn threads() -> recipes::Result<Option<usize>> {
-    let Some(text) = std::env::var_os(THREADS_VARIABLE) else { return Ok(None) };
-    let text = text.to_string_lossy();
-    match text.parse() {
-        Ok(threads) if (1..=MAX_THREADS).contains(&threads) => Ok(Some(threads)),
-        _ => Err(recipes::Error::Environment {
-            variable: THREADS_VARIABLE,
-            expected: "a number of threads from 1 to 1024",
-            found: text.into_owned(),
-        }),
-    }
 }
 
 #[cfg(test)]

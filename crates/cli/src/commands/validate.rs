@@ -1,6 +1,6 @@
 //! `tune validate`: every problem of a config, without weights or data.
 
-use recipes::registry::Recipe;
+use config::Merged;
 
 use crate::args::ValidateArgs;
 use crate::exit::Result;
@@ -9,18 +9,12 @@ use crate::exit::Result;
 pub(crate) fn run(args: &ValidateArgs) -> Result {
     let asked = args.recipe.as_deref().map(super::run::find_recipe).transpose()?;
     let (written, own) = super::open_config(&args.config, asked)?;
-    let config = written.with_overrides(&args.overrides)?.resolve()?;
-    let recipe: &Recipe = match asked.or(own) {
-        Some(recipe) => recipe,
-        None => {
-            let guessed = recipes::guess_recipe(&config);
-            recipes::notice(&format!(
-                "notice: checked as a config of recipe `{}`; `--recipe` names another",
-                guessed.name
-            ));
-            guessed
-        }
-    };
+    let recipe_of = |config: &Merged| asked.or(own).unwrap_or_else(|| recipes::guess_recipe(config));
+    let config = super::resolve(&written.with_overrides(&args.overrides)?, recipe_of)?;
+    let recipe = recipe_of(&config);
+    if asked.or(own).is_none() {
+        recipes::notice(&format!("notice: checked as a config of recipe `{}`; `--recipe` names another", recipe.name));
+    }
     for notice in recipes::check(recipe, &config).finish()? {
         recipes::notice(&format!("notice: {notice}"));
     }

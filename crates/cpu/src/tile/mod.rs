@@ -1,11 +1,18 @@
 //! The inner product of everything: c (+)= a b on blocks of f32 that fit the caches.
 //!
-//! Works on tiles of [`MR`] rows and [`NR`] columns of c, which stay in registers over the whole sum. Rows of a lie at any
-//! stride, so packed, plain and transposed blocks all go without a copy; b is read as runs of NR neighbouring columns.
+//! Works on tiles of [`MR`] rows and [`NR`] columns of c, which stay in registers over the whole sum; AVX-512 takes two
+//! neighbouring panels of b, 32 columns, at once. Rows of a lie at any stride, so packed, plain and transposed blocks all go
+//! without a copy; b is read as runs of NR neighbouring columns.
 //!
 //! Shapes:  a: (m, k), b: (k, n), c: (m, n), n a multiple of NR.
 //! Numbers: f32; fused multiply-add under AVX2, AVX-512 and NEON. The order of a sum depends on k alone.
 #![expect(unsafe_code, reason = "vector loads by pointer, in bounds by the checks of `multiply`")]
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
 
 use crate::isa::{Isa, Kind};
 
@@ -13,6 +20,10 @@ use crate::isa::{Isa, Kind};
 pub(crate) const MR: usize = 6;
 /// Columns of a tile.
 pub(crate) const NR: usize = 16;
+
+/// Terms that loops take at once, so that counting and addresses cost little beside the sums.
+#[cfg(target_arch = "x86_64")]
+const UNROLL: usize = 4;
 
 /// The left factor: element (row, p) at (row / MR) * strip_stride + (row % MR) * row_stride + p * col_stride.
 #[derive(Clone, Copy)]
@@ -110,13 +121,19 @@ pub(crate) fn multiply(
     let block = Block { m, n, k, a, b, c_stride, accumulate };
     match isa.kind() {
         // SAFETY: bounds were checked above.
-        Kind::Portable => unsafe { tiles::<Portable>(block, c.as_mut_ptr()) },
+        Kind::Portable => unsafe { tiles::<portable::Portable>(block, c.as_mut_ptr()) },
+        // SAFETY: as above.
+        #[cfg(test)]
+        Kind::EmulatedBf16 => unsafe { tiles::<portable::Portable>(block, c.as_mut_ptr()) },
         // SAFETY: bounds were checked above; an `Isa` of this kind exists only where AVX2 and FMA were detected.
         #[cfg(target_arch = "x86_64")]
-        Kind::Avx2 | Kind::Avx512 => unsafe { tiles_avx2(block, c.as_mut_ptr()) },
+        Kind::Avx2 => unsafe { avx2::tiles_avx2(block, c.as_mut_ptr()) },
+        // SAFETY: bounds were checked above; an `Isa` of these kinds exists only where AVX-512 F was detected.
+        #[cfg(target_arch = "x86_64")]
+        Kind::Avx512 | Kind::Avx512Bf16 => unsafe { avx512::tiles_avx512(block, c.as_mut_ptr()) },
         // SAFETY: bounds were checked above.
         #[cfg(target_arch = "aarch64")]
-        Kind::Neon => unsafe { tiles::<Fused>(block, c.as_mut_ptr()) },
+        Kind::Neon => unsafe { tiles::<portable::Fused>(block, c.as_mut_ptr()) },
     }
 }
 
@@ -131,16 +148,22 @@ enum Terms {
 
 /// A tile's loop under an instruction set.
 trait Tile {
+    /// Panels that a tile covers.
+    const PANELS: usize;
+
     /// Terms of a sum from which a strip of the left factor is worth fetching ahead: shorter ones lie in a cache already.
     const PREFETCH_FROM: usize;
+
+    /// The tile of one panel, for those that [`Tile::PANELS`] leaves over.
+    type Rest: Tile;
 
     /// Asks for a cache line; may do nothing.
     fn prefetch(line: *const f32);
 
-    /// `c (+)= a b` for R rows and NR columns; NEAR says how the terms lie.
+    /// `c (+)= a b` for R rows and [`Tile::PANELS`] panels; NEAR says how the terms lie.
     ///
     /// # Safety
-    /// Every element of `block` from the given starts on, for R rows and one panel, lies in its slice.
+    /// Every element of `block` from the given starts on, for R rows and the tile's panels, lies in its slice.
     unsafe fn tile<const R: usize, const NEAR: bool>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32);
 }
 
@@ -162,30 +185,46 @@ unsafe fn tiles<T: Tile>(block: Block<'_>, c: *mut f32) {
 /// As for [`tiles`]; NEAR is how the terms lie.
 #[inline(always)]
 unsafe fn tiles_of<T: Tile, const NEAR: bool>(block: Block<'_>, c: *mut f32) {
+    let num_panels = block.n / NR;
+    let in_wide_tiles = num_panels / T::PANELS * T::PANELS;
     for first_row in (0..block.m).step_by(MR) {
-        for panel in 0..block.n / NR {
-            if block.k >= T::PREFETCH_FROM {
-                prefetch_next_strip::<T, NEAR>(&block, first_row, panel);
-            }
-            // SAFETY: strips, panels and tiles of the block lie inside of its slices.
-            unsafe {
-                let a = block.a.data.as_ptr().add(first_row / MR * block.a.strip_stride);
-                let b = block.b.data.as_ptr().add(panel * block.b.panel_stride);
-                let c = c.add(first_row * block.c_stride + panel * NR);
-                match block.m - first_row {
-                    1 => T::tile::<1, NEAR>(&block, a, b, c),
-                    2 => T::tile::<2, NEAR>(&block, a, b, c),
-                    3 => T::tile::<3, NEAR>(&block, a, b, c),
-                    4 => T::tile::<4, NEAR>(&block, a, b, c),
-                    5 => T::tile::<5, NEAR>(&block, a, b, c),
-                    _ => T::tile::<MR, NEAR>(&block, a, b, c),
-                }
-            }
+        for panel in (0..in_wide_tiles).step_by(T::PANELS) {
+            // SAFETY: promised by the caller.
+            unsafe { tile_of_rows::<T, NEAR>(&block, first_row, panel, c) };
+        }
+        for panel in in_wide_tiles..num_panels {
+            // SAFETY: promised by the caller.
+            unsafe { tile_of_rows::<T::Rest, NEAR>(&block, first_row, panel, c) };
         }
     }
 }
 
-/// Fetches a panel's share of the strip after this one.
+/// The tile at a row and a panel, of as many rows as are left there.
+///
+/// # Safety
+/// As for [`tiles_of`]; the tile's panels are some of the block's.
+#[inline(always)]
+unsafe fn tile_of_rows<T: Tile, const NEAR: bool>(block: &Block<'_>, first_row: usize, panel: usize, c: *mut f32) {
+    if block.k >= T::PREFETCH_FROM {
+        prefetch_next_strip::<T, NEAR>(block, first_row, panel);
+    }
+    // SAFETY: strips, panels and tiles of the block lie inside of its slices.
+    unsafe {
+        let a = block.a.data.as_ptr().add(first_row / MR * block.a.strip_stride);
+        let b = block.b.data.as_ptr().add(panel * block.b.panel_stride);
+        let c = c.add(first_row * block.c_stride + panel * NR);
+        match block.m - first_row {
+            1 => T::tile::<1, NEAR>(block, a, b, c),
+            2 => T::tile::<2, NEAR>(block, a, b, c),
+            3 => T::tile::<3, NEAR>(block, a, b, c),
+            4 => T::tile::<4, NEAR>(block, a, b, c),
+            5 => T::tile::<5, NEAR>(block, a, b, c),
+            _ => T::tile::<MR, NEAR>(block, a, b, c),
+        }
+    }
+}
+
+/// Fetches the share of the strip after this one that falls to the tile's panels.
 #[inline(always)]
 fn prefetch_next_strip<T: Tile, const NEAR: bool>(block: &Block<'_>, first_row: usize, panel: usize) {
     /// Elements of a cache line.
@@ -195,174 +234,8 @@ fn prefetch_next_strip<T: Tile, const NEAR: bool>(block: &Block<'_>, first_row: 
     // A run of memory for each row, or one for the strip where its terms lie in order.
     let (runs, len) = if NEAR { (MR, block.k) } else { (1, block.k * block.a.col_stride.min(MR)) };
     for run in 0..runs {
-        for at in (panel * len / num_panels..(panel + 1) * len / num_panels).step_by(LINE) {
+        for at in (panel * len / num_panels..(panel + T::PANELS) * len / num_panels).step_by(LINE) {
             T::prefetch(start.wrapping_add(run * block.a.row_stride + at));
-        }
-    }
-}
-
-/// Separate products and sums, in whatever vectors the build targets.
-struct Portable;
-
-impl Tile for Portable {
-    const PREFETCH_FROM: usize = usize::MAX;
-
-    #[inline(always)]
-    fn prefetch(_: *const f32) {}
-
-    #[inline(always)]
-    unsafe fn tile<const R: usize, const NEAR: bool>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32) {
-        // SAFETY: promised by the caller.
-        unsafe { tile_plain::<R>(block, a, b, c, |x, y, sum| x * y + sum) }
-    }
-}
-
-/// Fused multiply-add as one instruction of the build's target.
-#[cfg(target_arch = "aarch64")]
-struct Fused;
-
-#[cfg(target_arch = "aarch64")]
-impl Tile for Fused {
-    const PREFETCH_FROM: usize = usize::MAX;
-
-    #[inline(always)]
-    fn prefetch(_: *const f32) {}
-
-    #[inline(always)]
-    unsafe fn tile<const R: usize, const NEAR: bool>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32) {
-        // SAFETY: promised by the caller.
-        unsafe { tile_plain::<R>(block, a, b, c, f32::mul_add) }
-    }
-}
-
-/// A tile as plain loops.
-///
-/// # Safety
-/// As for [`Tile::tile`].
-#[inline(always)]
-unsafe fn tile_plain<const R: usize>(
-    block: &Block<'_>,
-    a: *const f32,
-    b: *const f32,
-    c: *mut f32,
-    mul_add: impl Fn(f32, f32, f32) -> f32,
-) {
-    let mut sums = [[0.0f32; NR]; R];
-    for p in 0..block.k {
-        // SAFETY: term p of the tile's columns; the caller promises that they exist.
-        let b: &[f32; NR] = unsafe { &*b.add(p * block.b.row_stride).cast() };
-        for i in 0..R {
-            // SAFETY: term p of row i; the caller promises that it exists.
-            let a = unsafe { *a.add(p * block.a.col_stride + i * block.a.row_stride) };
-            for j in 0..NR {
-                sums[i][j] = mul_add(a, b[j], sums[i][j]);
-            }
-        }
-    }
-    for (i, sums) in sums.iter().enumerate() {
-        // SAFETY: row i of the tile; the caller promises that it exists, and c is not shared.
-        let c: &mut [f32; NR] = unsafe { &mut *c.add(i * block.c_stride).cast() };
-        for j in 0..NR {
-            c[j] = if block.accumulate { c[j] + sums[j] } else { sums[j] };
-        }
-    }
-}
-
-/// # Safety
-/// AVX2 and FMA are there, and as for [`tiles`].
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn tiles_avx2(block: Block<'_>, c: *mut f32) {
-    // SAFETY: promised by the caller.
-    unsafe { tiles::<Avx2>(block, c) }
-}
-
-/// Twelve sums of eight lanes, two registers of b, one of a.
-#[cfg(target_arch = "x86_64")]
-struct Avx2;
-
-#[cfg(target_arch = "x86_64")]
-impl Tile for Avx2 {
-    const PREFETCH_FROM: usize = 200;
-
-    #[inline(always)]
-    fn prefetch(line: *const f32) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: fetching ahead is allowed at any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
-    }
-
-    #[inline(always)]
-    unsafe fn tile<const R: usize, const NEAR: bool>(block: &Block<'_>, a: *const f32, b: *const f32, c: *mut f32) {
-        // SAFETY: promised by the caller; only `tiles_avx2` uses this tile.
-        unsafe { tile_avx2::<R, NEAR>(block, a, b, c) }
-    }
-}
-
-/// Terms that the loop takes at once, so that counting and addresses cost little beside the sums.
-#[cfg(target_arch = "x86_64")]
-const UNROLL: usize = 4;
-
-/// # Safety
-/// AVX2 and FMA are there, and as for [`Tile::tile`].
-#[cfg(target_arch = "x86_64")]
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn tile_avx2<const R: usize, const NEAR: bool>(
-    block: &Block<'_>,
-    a: *const f32,
-    mut b: *const f32,
-    c: *mut f32,
-) {
-    use std::arch::x86_64::{
-        _mm256_add_ps, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_storeu_ps,
-    };
-    let b_stride = block.b.row_stride;
-    // Between rows at one term, and between terms of one row; one of them is known to the compiler.
-    let (row_stride, col_stride) = if NEAR { (block.a.row_stride, 1) } else { (1, block.a.col_stride) };
-    let mut rows: [*const f32; R] = std::array::from_fn(|i| a.wrapping_add(i * row_stride));
-    let mut sums = [[_mm256_setzero_ps(); 2]; R];
-    if block.accumulate {
-        for i in 0..R {
-            Avx2::prefetch(c.wrapping_add(i * block.c_stride));
-        }
-    }
-    macro_rules! add_terms {
-        ($count:expr) => {
-            for u in 0..$count {
-                // SAFETY: one of the next terms of the tile's columns; the caller promises that they exist.
-                let (b0, b1) = unsafe {
-                    let b = b.add(u * b_stride);
-                    (_mm256_loadu_ps(b), _mm256_loadu_ps(b.add(8)))
-                };
-                for i in 0..R {
-                    // SAFETY: the same term of row i; the caller promises that it exists.
-                    let a = unsafe { _mm256_broadcast_ss(&*rows[i].add(u * col_stride)) };
-                    sums[i][0] = _mm256_fmadd_ps(a, b0, sums[i][0]);
-                    sums[i][1] = _mm256_fmadd_ps(a, b1, sums[i][1]);
-                }
-            }
-            b = b.wrapping_add($count * b_stride);
-            // Closures here would not be inlined into this instruction set.
-            for row in &mut rows {
-                *row = row.wrapping_add($count * col_stride);
-            }
-        };
-    }
-    for _ in 0..block.k / UNROLL {
-        add_terms!(UNROLL);
-    }
-    for _ in 0..block.k % UNROLL {
-        add_terms!(1);
-    }
-    for (i, sums) in sums.iter().enumerate() {
-        for (half, &sum) in sums.iter().enumerate() {
-            // SAFETY: row i of the tile; the caller promises that it exists, and c is not shared.
-            unsafe {
-                let c = c.add(i * block.c_stride + half * 8);
-                let value = if block.accumulate { _mm256_add_ps(_mm256_loadu_ps(c), sum) } else { sum };
-                _mm256_storeu_ps(c, value);
-            }
         }
     }
 }

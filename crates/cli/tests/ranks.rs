@@ -1,0 +1,137 @@
+//! Many ranks: the conformance pack's curves from every split of the same rows, resuming on other numbers of ranks, and what
+//! ends all ranks.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::common::{read_log, succeed, tune};
+use super::curves::{Curve, curve};
+
+const RECIPE: &str = "full_finetune_distributed";
+
+/// Ranks, rows of a micro-batch, micro-batches of a step: always eight rows.
+const SPLITS: [[usize; 3]; 3] = [[1, 2, 4], [2, 2, 2], [4, 2, 1]];
+
+/// `tune run` of the recipe on so many threads, up to the overrides.
+fn on_ranks(dir: &Path, num_ranks: usize, config: &str) -> Command {
+    let mut command = tune(dir);
+    command.env("FERROTUNE_NUM_THREADS", "1");
+    command.args(["run", "--nproc_per_node", &num_ranks.to_string(), RECIPE, "--config", config]);
+    command
+}
+
+/// A curve's run with further overrides; compares what it logs.
+fn run_curve(conformance: &Path, curve: &Curve, [ranks, batch, accumulation]: [usize; 3], more: &[&str], out: &Path) {
+    let mut command = on_ranks(conformance, ranks, &format!("training/{}", curve.config));
+    command.args(&curve.overrides);
+    command.args([format!("batch_size={batch}"), format!("gradient_accumulation_steps={accumulation}")]);
+    command.args(more).arg(format!("output_dir={}", out.display()));
+    succeed(&mut command);
+    curve.compare(&read_log(out), &format!("{} on {ranks} ranks {more:?}", curve.name));
+}
+
+/// All tensors of a safetensors file, by name, as f32.
+fn tensors(file: &Path) -> Vec<(String, Vec<f32>)> {
+    let bytes = std::fs::read(file).expect("saved");
+    let read = safetensors::SafeTensors::deserialize(&bytes).expect("well formed");
+    let values = |t: &safetensors::tensor::TensorView<'_>| {
+        assert_eq!(t.dtype(), safetensors::Dtype::F32);
+        t.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    };
+    let mut all: Vec<_> = read.tensors().iter().map(|(name, t)| (name.clone(), values(t))).collect();
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    all
+}
+
+/// Every tensor equal to rounding: the difference has at most `1e-5` of its norm.
+fn assert_same_weights(found: &Path, expected: &Path, what: &str) {
+    let (found, expected) = (tensors(found), tensors(expected));
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for ((name, found), (other, expected)) in found.iter().zip(&expected) {
+        assert_eq!((name, found.len()), (other, expected.len()), "{what}");
+        let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v).powi(2)).sum::<f64>().sqrt();
+        let difference = norm(&mut found.iter().zip(expected).map(|(a, b)| a - b));
+        let size = norm(&mut expected.iter().copied());
+        assert!(difference <= 1e-5 * size, "{what}: {name} differs by {:e} of its norm", difference / size);
+    }
+}
+
+#[test]
+fn every_split_of_the_rows_gives_the_references_curve_and_the_same_weights() {
+    let Some(conformance) = testing::conformance_dir() else { return };
+    for name in ["accum4", "accum4_sgd", "accum4_clip"] {
+        let Some(curve) = curve(&conformance, name) else { continue };
+        let out = tempfile::tempdir().expect("a temporary folder");
+        let dir = |label: String| out.path().join(label);
+        for split in SPLITS {
+            for offload in ["False", "True"] {
+                let label = format!("{}_{offload}", split[0]);
+                let offload = format!("fsdp_cpu_offload={offload}");
+                run_curve(&conformance, &curve, split, &[&offload], &dir(label.clone()));
+                let weights = |label: String| dir(label).join("epoch_0/model.safetensors");
+                assert_same_weights(
+                    &weights(label.clone()),
+                    &weights("1_False".to_owned()),
+                    &format!("{name} {label}"),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn policies_and_meshes_give_the_same_curve() {
+    let Some(conformance) = testing::conformance_dir() else { return };
+    let (Some(clip), Some(packed)) = (curve(&conformance, "accum4_clip"), curve(&conformance, "packed")) else {
+        return;
+    };
+    let out = tempfile::tempdir().expect("a temporary folder");
+    let full = "enable_activation_checkpointing=True";
+    for (index, more) in [
+        &[full][..],
+        &["ac_mode=full"],
+        &["ac_mode=selective", "ac_option=2"],
+        &[full, "fsdp_reshard_after_forward=False"],
+        &["data_parallel_replicate_dim=2", "data_parallel_shard_dim=2"],
+        &["data_parallel_replicate_dim=4"],
+        &["custom_sharded_layers=[tok_embeddings,output]"],
+        &["offload.parameters=disk", "offload.gradients=disk", "offload.optimizer=disk"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        run_curve(&conformance, &clip, [4, 2, 1], more, &out.path().join(index.to_string()));
+    }
+    run_curve(&conformance, &packed, [2, 1, 1], &[], &out.path().join("packed"));
+}
+
+#[test]
+fn updates_inside_backward_give_the_same_curve_on_ranks() {
+    let Some(conformance) = testing::conformance_dir() else { return };
+    let Some(curve) = curve(&conformance, "accum4_sgd") else { return };
+    let out = tempfile::tempdir().expect("a temporary folder");
+    run_curve(&conformance, &curve, [4, 2, 1], &["optimizer_in_bwd=True"], &out.path().join("inside"));
+    run_curve(&conformance, &curve, [4, 2, 1], &[], &out.path().join("plain"));
+    let weights = |label: &str| out.path().join(label).join("epoch_0/model.safetensors");
+    assert_same_weights(&weights("inside"), &weights("plain"), "updates inside backward");
+}
+
+#[test]
+fn a_run_goes_on_with_another_number_of_ranks() {
+    let Some(conformance) = testing::conformance_dir() else { return };
+    let Some(curve) = curve(&conformance, "accum4") else { return };
+    let out = tempfile::tempdir().expect("a temporary folder");
+    let run = |[ranks, batch, accumulation]: [usize; 3], dir: &str, more: &[&str]| {
+        let mut command = on_ranks(&conformance, ranks, &format!("training/{}", curve.config));
+        command.args([format!("batch_size={batch}"), format!("gradient_accumulation_steps={accumulation}")]);
+        command.args(["max_steps_per_epoch=2"]).args(more);
+        succeed(command.arg(format!("output_dir={}", out.path().join(dir).display())));
+    };
+    run([1, 2, 4], "whole", &["epochs=2"]);
+    run([4, 2, 1], "parts", &["epochs=1"]);
+    run([2, 2, 2], "parts", &["epochs=2", "resume_from_checkpoint=True"]);
+    for file in ["model.safetensors", "optimizer.safetensors"] {
+        let of = |dir: &str| out.path().join(dir).join("epoch_1").join(file);
+        assert_same_weights(&of("parts"), &of("whole"), file);
+    }
+}

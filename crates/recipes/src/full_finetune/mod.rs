@@ -1,0 +1,384 @@
+//! Full fine-tuning on one rank or many: what both recipes of it do.
+//!
+//! Reads from top to bottom: [`Run::prepare`] looks at everything on disk without loading weights, once a process;
+//! [`Run::train`] loads, trains and saves, on every rank. All ranks make the same steps; the first one speaks and writes.
+
+mod check;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use checkpoint::{CheckpointName, ExistingRun, check_output_dir, remove_previous_run};
+use config::{Merged, Notice};
+use data::{Dataset, Loader, LoaderOptions, Sampler};
+use dist::{Communicator, Mesh};
+use metrics::{MetricLoggerConfig, Progress, Throughput};
+use models::Decoder;
+use optim::Schedule;
+use tensor::{Backend, DType};
+use train::{Files, ParamStore, Policy};
+
+use crate::components;
+use crate::console::Console;
+use crate::memory_plan::{self, Shape};
+use crate::model_folder::ModelFolder;
+use crate::saving::{Position, Resumed, Saver, component_record, find_resumed};
+use crate::settings::{CheckpointMode, FullFinetuneSettings, Place};
+use crate::train_step::{StepReport, train_window};
+use crate::{Error, Launch, Result};
+
+pub(crate) use check::{Kind, check, mesh_shape};
+
+/// How many ranks share the work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MeshShape {
+    /// Copies of the model.
+    pub replicate: usize,
+    /// Ranks that share one copy.
+    pub shard: usize,
+}
+
+impl MeshShape {
+    pub(crate) const ONE: Self = Self { replicate: 1, shard: 1 };
+
+    pub(crate) fn num_ranks(self) -> usize {
+        self.replicate * self.shard
+    }
+}
+
+/// A run that nothing but weights is missing for.
+pub(crate) struct Run<'a> {
+    config: &'a Merged,
+    settings: FullFinetuneSettings,
+    console: Console,
+    mesh: MeshShape,
+    policy: Policy,
+    dtype: DType,
+    files: Option<Files>,
+    seed: u64,
+    folder: ModelFolder,
+    model: Decoder,
+    dataset: Arc<Dataset>,
+    pad_id: i32,
+    steps_per_epoch: u64,
+    total_steps: u64,
+    resumed: Option<Resumed>,
+    existing: ExistingRun,
+}
+
+impl<'a> Run<'a> {
+    /// Looks at everything on disk: headers, names, shapes and rows, before any weight is read. `speaks`: whether this process
+    /// tells what it does.
+    pub(crate) fn prepare(
+        name: &str,
+        config: &'a Merged,
+        settings: FullFinetuneSettings,
+        notices: &[Notice],
+        mesh: MeshShape,
+        launch: &Launch<'_>,
+        speaks: bool,
+    ) -> Result<Self> {
+        let console = if speaks { Console::new(&settings.log_level) } else { Console::silent() };
+        console.resolved_config(name, config);
+        for notice in notices {
+            console.notice(&notice.to_string());
+        }
+        let seed = components::seed(settings.seed, console);
+        let share = launch.ranks.first_share();
+        let backend = launch.open(settings.device.as_deref(), share)?;
+        console.info(&match mesh.num_ranks() {
+            1 => format!("Computing on {}.", backend.describe()),
+            n => format!("Computing on {n} ranks, each on {}.", backend.describe()),
+        });
+
+        let checkpointer = &settings.checkpointer.0;
+        let output_dir = &checkpointer.output_dir;
+        let existing = match (settings.resume_from_checkpoint, settings.overwrite_output_dir) {
+            (true, _) => ExistingRun::Continue,
+            (false, true) => ExistingRun::Overwrite,
+            (false, false) => ExistingRun::Refuse,
+        };
+        check_output_dir(output_dir, &[&checkpointer.checkpoint_dir], existing)?;
+        let log_dir = settings.metric_logger.as_ref().and_then(MetricLoggerConfig::log_dir);
+        for dir in [Some(settings.output_dir.as_path()), log_dir].into_iter().flatten() {
+            check_output_dir(dir, &[&checkpointer.checkpoint_dir], ExistingRun::Continue)?;
+        }
+        let section = settings.model.clone().unwrap_or_default();
+        let folder =
+            ModelFolder::open(&checkpointer.checkpoint_dir, &checkpointer.checkpoint_files, section.reads_weights())?;
+        let model = folder.build_model(&section, console)?;
+        let tokenizer = components::open_tokenizer(settings.tokenizer.as_ref(), &folder)?;
+        tokenizer.check_fits(model.config().vocab_size)?;
+        let dataset = settings.dataset.build(&tokenizer)?;
+        dataset.notices().lines().iter().for_each(|text| console.notice(text));
+        components::check_rows(&dataset, model.config())?;
+        let dataset = Arc::new(dataset);
+        let pad_id = tokenizer.pad_id() as i32;
+        let loader = loader_of(&settings, &dataset, pad_id, mesh, 0)?;
+        let natural_steps = loader.steps_per_epoch() as u64;
+        let steps_per_epoch = settings.max_steps_per_epoch.map_or(natural_steps, |most| natural_steps.min(most as u64));
+        if steps_per_epoch == natural_steps && loader.dropped_rows() > 0 {
+            console.notice(&format!(
+                "{} of {} rows fill no whole step and are left out of each epoch",
+                loader.dropped_rows(),
+                dataset.len()
+            ));
+        }
+        let optimizer = component_record(config.root().at("optimizer"));
+        let rows_per_step = rows_per_step(&settings, mesh);
+        let resumed = if settings.resume_from_checkpoint {
+            Some(find_resumed(output_dir, rows_per_step, model.layout(), &optimizer, console)?)
+        } else {
+            None
+        };
+        let seed = resumed.as_ref().map_or(seed, |r| r.checkpoint.state.seed);
+        let total_steps = (settings.epochs as u64).saturating_mul(steps_per_epoch);
+        if let Some(resumed) = &resumed {
+            let at = resumed.position;
+            // Epochs count too: one that was cut short by another `max_steps_per_epoch` is finished all the same.
+            if at.steps_run >= total_steps || at.epochs_run >= settings.epochs as u64 {
+                let checkpoint = resumed.checkpoint.path().display().to_string();
+                return Err(Error::NothingLeft { checkpoint, done: at.steps_run, total: total_steps });
+            }
+        }
+        let shape = Shape::of(&settings, mesh, dataset.max_row_len());
+        memory_plan::check(&model, &settings, &shape, &*backend, share.of, console)?;
+        Ok(Self {
+            config,
+            console,
+            mesh,
+            policy: shape.policy,
+            dtype: shape.dtype,
+            files: shape.files,
+            seed,
+            folder,
+            model,
+            dataset,
+            pad_id,
+            steps_per_epoch,
+            total_steps,
+            resumed,
+            existing,
+            settings,
+        })
+    }
+
+    /// The `device` key.
+    pub(crate) fn device(&self) -> Option<&str> {
+        self.settings.device.as_deref()
+    }
+
+    /// How the ranks share the work.
+    pub(crate) fn mesh(&self) -> MeshShape {
+        self.mesh
+    }
+
+    /// Loads, trains and saves: this rank's part of the run.
+    pub(crate) fn train(&self, mesh: &Mesh, backend: &Arc<dyn Backend>) -> Result<()> {
+        let settings = &self.settings;
+        let is_first = mesh.world.rank() == 0;
+        let console = if is_first { self.console } else { Console::silent() };
+        let output_dir = &settings.checkpointer.0.output_dir;
+        let seed = agree_on_seed(&mesh.world, self.seed)?;
+        if is_first && self.existing == ExistingRun::Overwrite {
+            for removed in remove_previous_run(output_dir)? {
+                console.notice(&format!("`{removed}` of an earlier run is removed from `{}`", output_dir.display()));
+            }
+        }
+        let loader = loader_of(settings, &self.dataset, self.pad_id, self.mesh, mesh.world.rank())?;
+        let mut store = self.load(mesh, backend, seed, console)?;
+
+        let schedule = settings.lr_scheduler.as_ref().map_or(Schedule::Constant, |s| s.schedule(self.total_steps));
+        let saver = self.saver(seed, console)?;
+        let mut logger = None;
+        if is_first {
+            logger = settings.metric_logger.as_ref().map(MetricLoggerConfig::build).transpose()?;
+            components::save_config(&settings.output_dir, self.config)?;
+        }
+        let base_lr = settings.optimizer.lr();
+        let mut at = self.start();
+        for epoch in at.epochs_run..settings.epochs as u64 {
+            let label = format!("{}|{}", epoch + 1, at.steps_run);
+            let mut bar = is_first.then(|| Progress::start(self.steps_per_epoch, at.step_in_epoch, label));
+            let mut meter = Throughput::start();
+            let left = (self.steps_per_epoch - at.step_in_epoch) as usize;
+            for window in loader.windows(epoch as usize, at.step_in_epoch as usize).take(left) {
+                let step = at.steps_run + 1;
+                let lr = base_lr * schedule.factor(at.steps_run);
+                let trained = train_window(&self.model, &mut store, &window, lr, settings.clip_grad_norm, step)
+                    .map_err(|error| diverged(error, output_dir))?;
+                at = Position { steps_run: step, step_in_epoch: at.step_in_epoch + 1, ..at };
+                let mut label = format!("{}|{step}", epoch + 1);
+                if let Some(report) = trained {
+                    label = format!("{label}|Loss: {:.4}", report.loss);
+                    meter.add_tokens(report.num_tokens as u64);
+                    let rate = meter.finish_step();
+                    if let Some(logger) =
+                        logger.as_mut().filter(|_| step.is_multiple_of(settings.log_every_n_steps.unwrap_or(1)))
+                    {
+                        let next_lr = base_lr * schedule.factor(step);
+                        let rate = rate.tokens_per_second() / mesh.world.world_size() as f64;
+                        logger.log(step, &metrics_of(&report, next_lr, rate, settings))?;
+                    }
+                } else {
+                    console.notice(&format!("step {step} has no token to train on and is skipped"));
+                }
+                if let Some(bar) = &mut bar {
+                    bar.advance(1, label);
+                }
+                if settings.save_every_n_steps.is_some_and(|n| step.is_multiple_of(n)) && step < self.total_steps {
+                    saver
+                        .save(CheckpointName::Step(step), &self.model, &store, at.rolled_over(self.steps_per_epoch))
+                        .map_err(|error| diverged(error, output_dir))?;
+                    meter.restart();
+                }
+            }
+            at = Position { epochs_run: epoch + 1, step_in_epoch: 0, ..at };
+            if let Some(bar) = bar {
+                bar.finish();
+            }
+            let last = epoch + 1 == settings.epochs as u64;
+            let name = match settings.save_every_n_steps {
+                None => Some(CheckpointName::Epoch(epoch)),
+                Some(_) => last.then_some(CheckpointName::Step(at.steps_run)),
+            };
+            if let Some(name) = name {
+                saver.save(name, &self.model, &store, at).map_err(|error| diverged(error, output_dir))?;
+            }
+        }
+        logger.as_mut().map_or(Ok(()), |logger| logger.close())?;
+        // Nobody leaves while another still reads from it.
+        Ok(mesh.world.barrier().wait()?)
+    }
+
+    fn start(&self) -> Position {
+        self.resumed.as_ref().map_or(Position::default(), |r| r.position)
+    }
+
+    /// Homes with the values to start from.
+    fn load(&self, mesh: &Mesh, backend: &Arc<dyn Backend>, seed: u64, console: Console) -> Result<ParamStore> {
+        let layout = Arc::new(self.model.layout().clone());
+        if let Some(files) = &self.files {
+            std::fs::create_dir_all(&files.dir).map_err(|source| Error::Write { path: files.dir.clone(), source })?;
+        }
+        let mut store =
+            ParamStore::on_mesh(Arc::clone(backend), layout, self.dtype, self.policy, mesh, self.files.clone())?;
+        store.set_optimizer(self.settings.optimizer.clone());
+        match (&self.resumed, self.folder.weights()) {
+            (Some(resumed), _) => {
+                store.load_weights(&resumed.checkpoint.weights()?)?;
+                if let Some(states) = resumed.checkpoint.optimizer()? {
+                    store.load_optimizer(&states, resumed.optimizer_steps)?;
+                }
+                console.info(&format!(
+                    "Resuming from {} after {} steps.",
+                    resumed.checkpoint.path().display(),
+                    resumed.position.steps_run
+                ));
+            }
+            (None, Some(weights)) => store.load_weights(weights)?,
+            (None, None) => store.init_random(seed)?,
+        }
+        console.info(&format!(
+            "Model is initialized with precision {}: {} weights.",
+            self.dtype,
+            self.model.layout().num_elements()
+        ));
+        Ok(store)
+    }
+
+    fn saver(&self, seed: u64, console: Console) -> Result<Saver<'_>> {
+        let settings = &self.settings;
+        Ok(Saver {
+            output_dir: settings.checkpointer.0.output_dir.clone(),
+            folder: &self.folder,
+            made_files: components::made_files(self.folder.gguf_vocabulary().as_ref())?,
+            keep_last: settings.checkpointer.0.keep_last_n_checkpoints,
+            seed,
+            total_epochs: settings.epochs as u64,
+            steps_per_epoch: self.steps_per_epoch,
+            max_steps_per_epoch: settings.max_steps_per_epoch.map(|n| n as u64),
+            rows_per_step: rows_per_step(settings, self.mesh),
+            optimizer: component_record(self.config.root().at("optimizer")),
+            console,
+        })
+    }
+}
+
+/// The first rank's seed, which may be a random one.
+fn agree_on_seed(world: &Communicator, seed: u64) -> Result<u64> {
+    let bytes = world.broadcast(0, seed.to_le_bytes().to_vec()).wait()?;
+    Ok(bytes.try_into().map_or(seed, u64::from_le_bytes))
+}
+
+fn rows_per_step(settings: &FullFinetuneSettings, mesh: MeshShape) -> u64 {
+    (mesh.num_ranks() * settings.batch_size * settings.gradient_accumulation_steps) as u64
+}
+
+fn loader_of(
+    settings: &FullFinetuneSettings,
+    dataset: &Arc<Dataset>,
+    pad_id: i32,
+    mesh: MeshShape,
+    rank: usize,
+) -> Result<Loader> {
+    let sampler = Sampler { shuffle: settings.shuffle, num_replicas: mesh.num_ranks(), rank, ..Sampler::default() };
+    let options = LoaderOptions {
+        batch_size: settings.batch_size,
+        gradient_accumulation_steps: settings.gradient_accumulation_steps,
+        sampler,
+        drop_last: true,
+        pad_id,
+    };
+    Ok(Loader::new(Arc::clone(dataset), options)?)
+}
+
+/// What the store does, as the settings say.
+pub(crate) fn policy_of(settings: &FullFinetuneSettings, dtype: DType) -> Policy {
+    let recompute_every = match settings.ac_mode {
+        None => usize::from(settings.enable_activation_checkpointing),
+        Some(CheckpointMode::Nothing) => 0,
+        Some(CheckpointMode::Full) => 1,
+        Some(CheckpointMode::Selective) => settings.ac_option.unwrap_or(1).max(1),
+    };
+    Policy {
+        recompute_every,
+        optimizer_in_bwd: settings.optimizer_in_bwd,
+        accumulate_in_f32: settings.gradient_accumulation_steps > 1 && dtype != DType::F32,
+        reshard_after_forward: settings.fsdp_reshard_after_forward,
+    }
+}
+
+/// What lives in files, as the settings say.
+pub(crate) fn files_of(settings: &FullFinetuneSettings) -> Option<Files> {
+    let offload = &settings.offload;
+    let [parameters, gradients, optimizer] =
+        [offload.parameters, offload.gradients, offload.optimizer].map(|place| place == Place::Disk);
+    let dir = offload.dir.clone().unwrap_or_else(|| settings.output_dir.join("offload"));
+    (parameters || gradients || optimizer).then_some(Files { dir, parameters, gradients, optimizer })
+}
+
+/// The metrics of a step, in the reference's names and order, then ours.
+fn metrics_of<'a>(report: &StepReport, lr: f64, rate: f64, settings: &FullFinetuneSettings) -> Vec<(&'a str, f64)> {
+    let mut all = vec![("loss", f64::from(report.loss as f32)), ("lr", lr), ("tokens_per_second_per_gpu", rate)];
+    if settings.log_peak_memory_stats
+        && let Some(memory) = metrics::ResidentMemory::read()
+    {
+        all.push(("peak_rss_gib", memory.peak_gib()));
+    }
+    if let (Some(norm), Some(_)) = (report.grad_norm, settings.clip_grad_norm) {
+        all.push(("grad_norm", f64::from(norm as f32)));
+    }
+    all
+}
+
+/// Adds to a run that stopped being numbers what there is to go back to.
+fn diverged(error: Error, output_dir: &Path) -> Error {
+    match error {
+        Error::NonFinite { .. } | Error::NonFiniteWeights { .. } => {
+            let latest = checkpoint::latest_complete(output_dir).ok().and_then(|latest| latest.checkpoint);
+            Error::Diverged { error: Box::new(error), last: latest.map(|c| c.path().to_path_buf()) }
+        }
+        other => other,
+    }
+}
