@@ -102,7 +102,8 @@ pub(crate) struct CatArgs {
 Examples:
   tune validate my_run.yaml
   tune validate llama3_2/1B_full_single_device optimizer=torch.optim.AdamW batch_size=8
-  tune validate my_run.yaml --recipe generate")]
+  tune validate my_run.yaml --recipe generate
+  tune validate llama3_1/70B_full --plan --nproc-per-node 8")]
 pub(crate) struct ValidateArgs {
     /// Built-in config or YAML file
     #[arg(value_name = "CONFIG", index = 1)]
@@ -116,6 +117,14 @@ pub(crate) struct ValidateArgs {
     /// that its sections speak of
     #[arg(long, value_name = "RECIPE")]
     pub(crate) recipe: Option<String>,
+
+    /// Show what memory each rank needs, by parts, without reading weights or rows
+    #[arg(long)]
+    pub(crate) plan: bool,
+
+    /// With `--plan`: ranks that share the model
+    #[arg(long, alias = "nproc_per_node", value_name = "N", default_value_t = 1, requires = "plan", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) nproc_per_node: u16,
 }
 
 /// Arguments of `tune run`.

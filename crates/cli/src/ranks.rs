@@ -56,9 +56,15 @@ fn processes(environment: MpiEnvironment, launch: &Launch, recipe: &Recipe) -> R
 }
 
 #[cfg(feature = "mpi")]
-fn start_mpi(environment: MpiEnvironment) -> Result<Ranks> {
+fn start_mpi(_: MpiEnvironment) -> Result<Ranks> {
     let world = dist::mpi::start().map_err(recipes::Error::from)?;
-    Ok(Ranks::Processes { world, local: Share { index: environment.local_rank, of: environment.local_size } })
+    // Who shares this machine is what the machines themselves say: launchers tell it in many ways, or not at all.
+    let host = sysinfo::System::host_name().unwrap_or_default().into_bytes();
+    let hosts = world.gather_bytes(host).wait().map_err(recipes::Error::from)?;
+    let own = &hosts[world.rank()];
+    let index = hosts[..world.rank()].iter().filter(|host| *host == own).count();
+    let of = hosts.iter().filter(|host| *host == own).count();
+    Ok(Ranks::Processes { world, local: Share { index, of } })
 }
 
 #[cfg(not(feature = "mpi"))]

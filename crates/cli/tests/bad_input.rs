@@ -39,6 +39,7 @@ fn snapshot(name: &str, arguments: &[&str], environment: &[(&str, &str)], text: 
     settings.set_description(words.join(" "));
     settings.set_snapshot_path("snapshots/bad_input");
     settings.add_filter(r"log_\d+\.txt", "log_[TIME].txt");
+    settings.add_filter(r"[0-9.]+ [GM]iB free", "[FREE] free");
     settings.bind(|| insta::assert_snapshot!(name, text));
 }
 
@@ -387,4 +388,48 @@ fn an_answer_that_nobody_reads_is_no_failure() {
     let mut child = tiny.tune(&GENERATE).stdout(std::process::Stdio::piped()).spawn().expect("the program starts");
     drop(child.stdout.take());
     assert!(child.wait().expect("ends").success());
+}
+
+/// A model and rows whose activations weigh more than everything else.
+fn with_long_rows(tiny: &Tiny) {
+    let row = |i: usize| json!({"input": format!("{i} {}", "ab ".repeat(650)), "output": "c"}).to_string() + "\n";
+    tiny.write("rows.jsonl", (0..8).map(row).collect::<String>());
+    tiny.write(
+        "model/config.json",
+        json!({
+            "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 260, "hidden_size": 64,
+            "intermediate_size": 1024, "num_hidden_layers": 20, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 1e4, "tie_word_embeddings": true,
+        })
+        .to_string(),
+    );
+}
+
+const LONG_ROWS: [&str; 3] = ["model.init=random", "tokenizer.max_seq_len=4096", "batch_size=4"];
+
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_is_not_enough_but_would_be() {
+    let tiny = Tiny::new();
+    with_long_rows(&tiny);
+    let before = tiny.contents();
+    let arguments = [&TRAIN[..], &LONG_ROWS].concat();
+    let inner = tiny.tune(&arguments);
+    let mut command = std::process::Command::new("sh");
+    // The kernel's own limit, as on a machine or in a job that has no more.
+    command.args(["-c", "ulimit -v 2000000 && exec \"$0\" \"$@\""]).arg(inner.get_program()).args(inner.get_args());
+    command.current_dir(tiny.path("")).env("FERROTUNE_NUM_THREADS", "2").env("HF_HUB_OFFLINE", "1");
+    let output = command.output().expect("a shell starts");
+    let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(tiny.contents() == before, "the folder has changed");
+    snapshot("memory_is_not_enough_but_would_be", &arguments, &[], &stderr);
+}
+
+#[test]
+fn memory_is_not_enough_for_any_settings() {
+    let tiny = Tiny::new();
+    with_long_rows(&tiny);
+    tiny.edit("model/config.json", "\"hidden_size\":64", "\"hidden_size\":65536");
+    refuse("memory_is_not_enough_for_any_settings", &tiny, &[&TRAIN[..], &LONG_ROWS].concat(), &[]);
 }

@@ -172,6 +172,12 @@ pub enum Error {
         /// What helps most.
         remedy: Option<Remedy>,
     },
+    /// A recipe whose memory is not planned.
+    #[error("recipe `{recipe}` has no memory plan in this version")]
+    NoPlan {
+        /// The recipe.
+        recipe: &'static str,
+    },
     /// An error of one of several ranks.
     #[error("rank {rank}: {source}")]
     OfRank {
@@ -258,6 +264,7 @@ impl Error {
                 format!("`{settings}` {verb} it to {}{left}", gib(remedy.total))
             }),
             Self::OfRank { source, .. } => source.hint(),
+            Self::NoPlan { .. } => Some("leave `--plan` out".to_owned()),
             Self::OtherConfig { .. } => Some("start all ranks with the same command line".to_owned()),
             Self::NothingLeft { .. } => Some("raise `epochs` or `max_steps_per_epoch` to train further".to_owned()),
             Self::CannotResume { .. } => Some(

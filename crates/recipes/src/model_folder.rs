@@ -36,6 +36,18 @@ impl ModelFolder {
         Ok(Self { dir: dir.to_path_buf(), weights, config_json, vocabulary })
     }
 
+    /// The model that a section and, where there is one, a folder's `config.json` describe; no weights are looked at.
+    pub(crate) fn describe(dir: &Path, section: &ModelSection) -> Result<Decoder> {
+        let config_json = if dir.is_dir() { read_config_json(dir)? } else { None };
+        let folder = Self { dir: dir.to_path_buf(), weights: None, config_json, vocabulary: None };
+        let (model, _) = folder.describe_model(section).map_err(|source| Error::ModelFolder {
+            dir: folder.dir.clone(),
+            described: folder.config_json.is_some(),
+            source: Box::new(source),
+        })?;
+        Ok(model)
+    }
+
     /// The folder.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir

@@ -18,5 +18,10 @@ pub(crate) fn run(args: &ValidateArgs) -> Result {
     for notice in recipes::check(recipe, &config).finish()? {
         recipes::notice(&format!("notice: {notice}"));
     }
+    if args.plan {
+        let ranks = recipes::Ranks::Threads(usize::from(args.nproc_per_node));
+        let launch = recipes::Launch { open_backend: &crate::ranks::open_backend, ranks };
+        super::print(&recipes::plan(recipe, &config, &launch)?.to_string())?;
+    }
     super::print(&format!("`{}` is a valid config of recipe `{}`\n", args.config, recipe.name))
 }

@@ -1,0 +1,72 @@
+//! The memory plan of a config, without the files that it speaks of: `tune validate --plan`.
+
+use std::fmt;
+
+use config::{Merged, Problems};
+
+use crate::full_finetune::{Kind, MeshShape, check, mesh_shape};
+use crate::memory_plan::{MemoryPlan, Shape, gib};
+use crate::model_folder::ModelFolder;
+use crate::registry::Recipe;
+use crate::{Error, Launch, Result, full_finetune_distributed, full_finetune_single_device};
+
+/// Tokens of the longest row where nothing limits it.
+const ASSUMED_TOKENS: usize = 2048;
+
+/// What each rank of a run needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanReport {
+    /// The plan of one rank.
+    pub plan: MemoryPlan,
+    /// Ranks.
+    pub num_ranks: usize,
+    /// Rows of a micro-batch.
+    pub batch_size: usize,
+    /// Tokens of the longest row.
+    pub tokens: usize,
+    /// Whether that length is a guess, because the config sets none.
+    pub is_assumed: bool,
+}
+
+/// The plan of a config that checks clean; `Error::NoPlan` for recipes that have none in this version.
+pub fn plan(recipe: &Recipe, config: &Merged, launch: &Launch<'_>) -> Result<PlanReport> {
+    let kind = match recipe.name {
+        full_finetune_single_device::NAME => Kind::Single,
+        full_finetune_distributed::NAME => Kind::Distributed,
+        _ => return Err(Error::NoPlan { recipe: recipe.name }),
+    };
+    let mut problems = Problems::new();
+    let settings = check(config, &mut problems, recipe.name, kind);
+    let num_ranks = launch.ranks.count();
+    let mesh = match (&settings, kind) {
+        (Some(settings), Kind::Distributed) => mesh_shape(settings, num_ranks, config, &mut problems),
+        _ => MeshShape::ONE,
+    };
+    problems.finish()?;
+    let settings = settings.expect("whatever could not be read is a problem");
+    let section = settings.model.clone().unwrap_or_default();
+    let model = ModelFolder::describe(&settings.checkpointer.0.checkpoint_dir, &section)?;
+    let limit = config.root().at("tokenizer.max_seq_len").and_then(|node| match node.value() {
+        config::Value::Int(limit) => usize::try_from(*limit).ok(),
+        _ => None,
+    });
+    let tokens = limit.unwrap_or(ASSUMED_TOKENS).min(model.config().max_position_embeddings);
+    let backend = launch.open(settings.device.as_deref(), launch.ranks.first_share())?;
+    let shape = Shape::of(&settings, mesh, tokens);
+    let plan = MemoryPlan::new(&model, &settings.optimizer, &shape, &*backend)?;
+    Ok(PlanReport { plan, num_ranks, batch_size: settings.batch_size, tokens, is_assumed: limit.is_none() })
+}
+
+impl fmt::Display for PlanReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ranks = if self.num_ranks == 1 { String::new() } else { format!(" of each of {} ranks", self.num_ranks) };
+        let assumed = if self.is_assumed { ", assumed: `tokenizer.max_seq_len` sets no limit" } else { "" };
+        writeln!(f, "memory{ranks}, for batch_size {} and rows of {} tokens{assumed}", self.batch_size, self.tokens)?;
+        let total = [("total", self.plan.total())];
+        let files = [("in files", self.plan.files)].into_iter().filter(|(_, bytes)| *bytes > 0);
+        for (name, bytes) in self.plan.parts().into_iter().chain(total).chain(files) {
+            writeln!(f, "  {name:20} {:>10}", gib(bytes))?;
+        }
+        Ok(())
+    }
+}
