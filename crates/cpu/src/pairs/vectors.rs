@@ -170,7 +170,7 @@ mod emulated {
             std::array::from_fn(|lane| {
                 let [a_even, a_odd]: [bf16; 2] = bytemuck::cast(a[lane]);
                 let [b_even, b_odd]: [bf16; 2] = bytemuck::cast(b[lane]);
-                add_product(add_product(sums[lane], a_even, b_even), a_odd, b_odd)
+                add_product(add_product(sums[lane], a_odd, b_odd), a_even, b_even)
             })
         }
 
