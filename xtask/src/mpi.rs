@@ -5,8 +5,9 @@ use std::process::{Command, Stdio};
 use crate::cargo::cargo;
 use crate::steps::Steps;
 
-/// The crate whose feature it is.
-const FEATURE: [&str; 4] = ["--package", "ferrotune-dist", "--features", "mpi"];
+/// The crates that have the feature.
+const FEATURE: [&str; 6] =
+    ["--package", "ferrotune-dist", "--package", "ferrotune", "--features", "ferrotune-dist/mpi,ferrotune/mpi"];
 /// The compiler shows that the headers are there.
 const PROGRAMS: [&str; 2] = ["mpicc", "mpirun"];
 

@@ -39,7 +39,9 @@ pub use gguf::Vocabulary;
 pub use hf_config::hugging_face_config;
 pub use match_names::{ExpectedTensor, match_names};
 pub use mmap::MappedFile;
-pub use output_dir::{ExistingRun, check_disk_space, check_output_dir, free_bytes, remove_previous_run};
+pub use output_dir::{
+    ExistingRun, check_disk_space, check_not_inside, check_output_dir, free_bytes, remove_previous_run,
+};
 pub use recipe_state::{
     Checkpoint, OPTIMIZER_FILE, OptimizerRecord, RecipeState, SCHEMA_VERSION, STATE_FILE, SamplerPosition,
 };

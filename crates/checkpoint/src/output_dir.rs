@@ -22,8 +22,8 @@ pub enum ExistingRun {
     Overwrite,
 }
 
-/// Checks the output folder against the folders that are read, and tries to write there. Leaves no trace.
-pub fn check_output_dir(output_dir: &Path, checkpoint_dirs: &[&Path], existing: ExistingRun) -> Result<()> {
+/// Checks that the output folder is none of the folders that are read, nor inside of one. Touches nothing.
+pub fn check_not_inside(output_dir: &Path, checkpoint_dirs: &[&Path]) -> Result<()> {
     let output = resolved(output_dir)?;
     for checkpoint_dir in checkpoint_dirs {
         let checkpoint = resolved(checkpoint_dir)?;
@@ -35,6 +35,13 @@ pub fn check_output_dir(output_dir: &Path, checkpoint_dirs: &[&Path], existing: 
             });
         }
     }
+    Ok(())
+}
+
+/// Checks the output folder against the folders that are read, and tries to write there. Leaves no trace, but several
+/// processes that do so at once get into each other's way.
+pub fn check_output_dir(output_dir: &Path, checkpoint_dirs: &[&Path], existing: ExistingRun) -> Result<()> {
+    check_not_inside(output_dir, checkpoint_dirs)?;
     if existing == ExistingRun::Refuse {
         let found = run_files(output_dir)?;
         if !found.is_empty() {

@@ -89,7 +89,11 @@ fn start_mpirun(launch: &Launch) -> Failure {
         }
     };
     let mut mpirun = std::process::Command::new("mpirun");
-    mpirun.arg("-n").arg(launch.num_ranks.to_string()).arg(program).args(std::env::args_os().skip(1));
+    // Open MPI would else keep all threads of a rank on one core.
+    mpirun
+        .args(["-bind-to", "none", "-n", &launch.num_ranks.to_string()])
+        .arg(program)
+        .args(std::env::args_os().skip(1));
     #[cfg(unix)]
     let error = std::os::unix::process::CommandExt::exec(&mut mpirun);
     #[cfg(not(unix))]

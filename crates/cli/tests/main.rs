@@ -5,6 +5,8 @@ mod common;
 mod curves;
 mod download;
 mod first_run;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod ranks;
 mod runs;
 mod tiny;

@@ -63,10 +63,10 @@ fn run(case: &str, ranks: &Communicator) -> Result<()> {
         }
         // Its own thread is waiting in an operation that nobody else comes to.
         "error in wait" => {
-            let _waiting = ranks.barrier();
             if me != 1 {
                 std::thread::sleep(long);
             }
+            let _waiting = ranks.barrier();
             std::thread::sleep(Duration::from_millis(100));
             Err(Error::Root { root: 9, world_size: num_ranks })
         }

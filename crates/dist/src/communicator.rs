@@ -203,7 +203,8 @@ impl Communicator {
     }
 
     /// Tells all ranks of the world that this one has failed, and why: whatever they wait for ends with
-    /// `Error::RankFailed`. With MPI it prints the cause and ends all processes; it does not return.
+    /// `Error::RankFailed`. With MPI it prints the cause and ends all processes.
+    /// If it returns all the same, the process should end with a failure, which its launcher sees.
     pub fn fail(&self, cause: &str) {
         self.worker.fail(cause);
     }

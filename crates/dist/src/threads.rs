@@ -262,3 +262,37 @@ pub fn run_threads<T: Send, E: Send + fmt::Display>(
     failures.sort_by_key(|failure| (Some(failure.rank) != first, failure.rank));
     failures.into_iter().next().map_or(Ok(values), Err)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_formed_after_a_failure_is_told_of_it() {
+        let world = World::new(2);
+        let split = (0, 0, 7);
+        let (group, before) = world.group(split, 2);
+        world.fail(1, "why");
+        let (same, _) = world.group(split, 2);
+        assert_eq!(group, same);
+        let (other, after) = world.group((0, 1, 7), 2);
+        assert_ne!(group, other);
+        for slots in [before, after] {
+            let error = slots.exchange(0, 0, &[], &mut |_, _| Ok::<_, Error>(())).unwrap_err();
+            assert!(matches!(&error, Error::RankFailed { rank: 1, cause } if cause == "why"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_first_failure_counts() {
+        let world = World::new(3);
+        world.fail(2, "first");
+        world.fail(0, "second");
+        assert_eq!(world.lock().failed, Some(Lost { rank: 2, cause: Some("first".to_owned()) }));
+    }
+
+    #[test]
+    fn no_ranks_give_no_results() {
+        assert_eq!(run_threads(0, |_| Ok::<_, Error>(1)).unwrap(), [0; 0]);
+    }
+}

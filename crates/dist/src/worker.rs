@@ -5,8 +5,8 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::collective::{Alarm, Alone, Collective};
 use crate::{Error, Operation, Result};
 
 /// How long a failing rank waits for the others to be told.
-const FAIL_TIMEOUT: Duration = Duration::from_secs(5);
+const FAIL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The result of an operation that may still be going on. Dropping it is fine: the operation goes on, its result is dropped.
 #[must_use = "an error of the operation is told by `wait`"]
@@ -162,6 +162,8 @@ pub(crate) struct Worker {
     place: Place,
     alarm: Alarm,
     counters: Arc<Counters>,
+    /// The thread did not come out of an operation after a failure: nobody waits for its end.
+    stuck: AtomicBool,
 }
 
 enum Place {
@@ -176,7 +178,12 @@ impl Worker {
     pub(crate) fn alone() -> Self {
         let counters = Arc::new(Counters::default());
         let groups = Groups::new(Box::new(Alone), Arc::clone(&counters));
-        Self { place: Place::Here(Box::new(Mutex::new(groups))), alarm: Alone.alarm(), counters }
+        Self {
+            place: Place::Here(Box::new(Mutex::new(groups))),
+            alarm: Alone.alarm(),
+            counters,
+            stuck: AtomicBool::new(false),
+        }
     }
 
     /// Starts a thread that makes the engine of the world and works for it. Returns with the rank and the world's size when
@@ -207,7 +214,7 @@ impl Worker {
         let thread = spawned.map_err(|error| Error::Thread { reason: error.to_string() })?;
         let (rank, world_size, alarm) = start.recv().unwrap_or(Err(Error::Stopped))?;
         let place = Place::Thread { jobs: Some(jobs), thread: Some(thread) };
-        Ok((Self { place, alarm, counters }, rank, world_size))
+        Ok((Self { place, alarm, counters, stuck: AtomicBool::new(false) }, rank, world_size))
     }
 
     /// Queues an operation.
@@ -234,7 +241,7 @@ impl Worker {
         }
     }
 
-    /// Tells all ranks that this one has failed; with MPI, does not return.
+    /// Tells all ranks that this one has failed; with MPI, ends all processes.
     pub(crate) fn fail(&self, cause: &str) {
         // The alarm ends what the thread may be waiting in; then the engine speaks for itself.
         (self.alarm)(cause);
@@ -243,8 +250,10 @@ impl Worker {
             groups.list[0].engine.fail(&cause);
             Ok(())
         });
-        if let State::Running(receiver) = told.0 {
-            let _ = receiver.recv_timeout(FAIL_TIMEOUT);
+        if let State::Running(receiver) = told.0
+            && matches!(receiver.recv_timeout(FAIL_TIMEOUT), Err(RecvTimeoutError::Timeout))
+        {
+            self.stuck.store(true, Ordering::Relaxed);
         }
     }
 
@@ -260,7 +269,7 @@ impl Drop for Worker {
             drop(jobs.take());
             let thread = thread.take().expect("there until drop");
             // Engines say goodbye when the thread ends, which must not be cut short by the end of the process.
-            if thread.thread().id() != std::thread::current().id() {
+            if !self.stuck.load(Ordering::Relaxed) && thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }
         }

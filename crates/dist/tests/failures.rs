@@ -137,7 +137,7 @@ fn a_panic_of_one_rank_ends_all_with_its_words() {
 }
 
 #[test]
-fn a_group_made_after_a_failure_fails_too() {
+fn whatever_follows_a_failure_of_another_rank_fails_too() {
     let (_, outcomes) = run_failing(3, |ranks| {
         let group = ranks.split(ranks.rank() / 2)?;
         if ranks.rank() == 2 {
@@ -227,7 +227,12 @@ fn wrong_tensors_are_errors_before_anything_is_sent() {
 }
 
 /// An engine of one rank that says when it is dropped.
-struct Watched(Arc<AtomicBool>);
+#[derive(Default)]
+struct Watched {
+    dropped: Arc<AtomicBool>,
+    /// Operations never end, whatever the alarm says.
+    stuck: bool,
+}
 
 impl Collective for Watched {
     fn rank(&self) -> usize {
@@ -239,6 +244,11 @@ impl Collective for Watched {
     }
 
     fn all_gather(&mut self, mine: &[u8], each: &mut dyn FnMut(usize, &[u8]) -> dist::Result<()>) -> dist::Result<()> {
+        if self.stuck {
+            loop {
+                std::thread::park();
+            }
+        }
         // Headers arrive garbled.
         each(0, &mine[1..])
     }
@@ -253,7 +263,7 @@ impl Collective for Watched {
     }
 
     fn split(&mut self, _: usize) -> dist::Result<Box<dyn Collective>> {
-        Ok(Box::new(Self(Arc::clone(&self.0))))
+        Ok(Box::new(Self { dropped: Arc::clone(&self.dropped), stuck: self.stuck }))
     }
 
     fn fail(&self, _: &str) {}
@@ -266,14 +276,14 @@ impl Collective for Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         std::thread::sleep(Duration::from_millis(20));
-        self.0.store(true, Ordering::SeqCst);
+        self.dropped.store(true, Ordering::SeqCst);
     }
 }
 
 #[test]
 fn the_last_communicator_waits_for_its_engine_to_end() {
     let dropped = Arc::new(AtomicBool::new(false));
-    let engine = Watched(Arc::clone(&dropped));
+    let engine = Watched { dropped: Arc::clone(&dropped), stuck: false };
     let ranks = Communicator::start(move || Ok(Box::new(engine))).unwrap();
     let clone = ranks.clone();
     drop(ranks);
@@ -286,9 +296,17 @@ fn the_last_communicator_waits_for_its_engine_to_end() {
 fn an_engine_that_cannot_start_or_garbles_headers_is_an_error() {
     let error = Communicator::start(|| Err(Error::MpiStarted)).unwrap_err();
     assert_eq!(error.to_string(), "MPI was already started in this process");
-    let engine = Watched(Arc::default());
-    let ranks = Communicator::start(move || Ok(Box::new(engine))).unwrap();
+    let ranks = Communicator::start(|| Ok(Box::new(Watched::default()))).unwrap();
     let error = ranks.barrier().wait().unwrap_err();
     assert_eq!(error.to_string(), "rank 0 sent something that is no operation of this program");
     assert!(error.hint().is_some());
+}
+
+#[test]
+fn a_failing_rank_does_not_wait_for_what_never_ends() {
+    within(Duration::from_secs(10), || {
+        let ranks = Communicator::start(|| Ok(Box::new(Watched { dropped: Arc::default(), stuck: true }))).unwrap();
+        drop(ranks.barrier());
+        ranks.fail("the launcher ends the others");
+    });
 }

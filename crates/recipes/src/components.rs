@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use checkpoint::{CheckpointerConfig, ExistingRun, ModelType};
+use checkpoint::{CheckpointerConfig, ModelType};
 use config::{FromNode, Merged, Names, Node, Problem, ProblemKind, Problems};
 use data::Dataset;
 use models::DecoderConfig;
@@ -316,7 +316,7 @@ pub(crate) fn check_output_dirs(
     let own = ("checkpointer.output_dir", Some(checkpointer.0.output_dir.as_path()));
     for (key, dir) in [("output_dir", output_dir), own, ("metric_logger.log_dir", log_dir)] {
         let (Some(dir), Some(node)) = (dir, config.root().at(key)) else { continue };
-        let error = checkpoint::check_output_dir(dir, &[&checkpointer.0.checkpoint_dir], ExistingRun::Continue);
+        let error = checkpoint::check_not_inside(dir, &[&checkpointer.0.checkpoint_dir]);
         if let Err(error @ checkpoint::Error::OutputInsideCheckpoint { .. }) = error {
             let problem = problems.refuse(node, error.to_string().replace("\n  ", ": "));
             if let Some(hint) = error.hint() {

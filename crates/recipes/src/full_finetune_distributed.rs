@@ -3,6 +3,8 @@
 //! Ranks are threads of this process, or processes under MPI. Both run the same code of `full_finetune`; here they are
 //! started, agree that they can begin, and are told apart when one fails.
 
+use std::fmt;
+
 use config::{Merged, Notice, Problems};
 use dist::{Cause, Communicator, Mesh};
 
@@ -65,13 +67,34 @@ fn on_processes(config: &Merged, launch: &Launch<'_>, world: &Communicator, loca
         return Err(Error::OtherConfig { rank, first: first.trim().to_owned(), other: other.trim().to_owned() });
     }
     let run = agree(world, prepare(config, launch, world.world_size(), world.rank() == 0))?;
-    let MeshShape { replicate, shard } = run.mesh();
-    let train = || run.train(&Mesh::new(world.clone(), replicate, shard)?, &launch.open(run.device(), local)?);
-    train().inspect_err(|error: &Error| {
-        // Ends every process; the launcher sees that this one failed.
-        let hint = error.hint().map(|hint| format!("\n\nhint: {hint}")).unwrap_or_default();
-        world.fail(&format!("{error}{hint}"));
+    let train = |world: Communicator| {
+        let MeshShape { replicate, shard } = run.mesh();
+        let mesh = Mesh::new(world, replicate, shard).map_err(Error::from)?;
+        run.train(&mesh, &launch.open(run.device(), local)?).map_err(WithHint)
+    };
+    // A failure ends every process, this one too, with the cause on the screen.
+    dist::run_rank(world, train).map_err(|cause| match cause {
+        Cause::Error(WithHint(error)) => error,
+        Cause::Panic(message) => Error::RankPanicked { rank: world.rank(), message },
     })
+}
+
+/// An error that is shown with its hint.
+struct WithHint(Error);
+
+impl From<Error> for WithHint {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl fmt::Display for WithHint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.hint() {
+            Some(hint) => write!(f, "{}\n\nhint: {hint}", self.0),
+            None => self.0.fmt(f),
+        }
+    }
 }
 
 /// What this process made of something that all do; an error of any ends all, told once.

@@ -98,10 +98,14 @@ impl<'a> Run<'a> {
             (false, true) => ExistingRun::Overwrite,
             (false, false) => ExistingRun::Refuse,
         };
-        check_output_dir(output_dir, &[&checkpointer.checkpoint_dir], existing)?;
-        let log_dir = settings.metric_logger.as_ref().and_then(MetricLoggerConfig::log_dir);
-        for dir in [Some(settings.output_dir.as_path()), log_dir].into_iter().flatten() {
-            check_output_dir(dir, &[&checkpointer.checkpoint_dir], ExistingRun::Continue)?;
+        // Only the process that speaks writes; looking means to try, and several at once would get into each other's way.
+        if speaks {
+            let read_only = [checkpointer.checkpoint_dir.as_path()];
+            check_output_dir(output_dir, &read_only, existing)?;
+            let log_dir = settings.metric_logger.as_ref().and_then(MetricLoggerConfig::log_dir);
+            for dir in [Some(settings.output_dir.as_path()), log_dir].into_iter().flatten() {
+                check_output_dir(dir, &read_only, ExistingRun::Continue)?;
+            }
         }
         let section = settings.model.clone().unwrap_or_default();
         let folder =
