@@ -139,7 +139,7 @@ fn wait(mut command: std::process::Child, what: &str) -> (std::process::ExitStat
         if let Some(status) = command.try_wait().expect("a child") {
             return (status, start.elapsed());
         }
-        if start.elapsed() > Duration::from_secs(60) {
+        if start.elapsed() > Duration::from_mins(1) {
             let _ = command.kill();
             panic!("{what}: still running after a minute");
         }
