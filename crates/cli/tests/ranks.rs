@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use super::common::{read_log, succeed, tune};
 use super::curves::{Curve, curve};
@@ -116,6 +117,28 @@ fn updates_inside_backward_give_the_same_curve_on_ranks() {
     assert_same_weights(&weights("inside"), &weights("plain"), "updates inside backward");
 }
 
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_all_ranks() {
+    let Some(conformance) = testing::conformance_dir() else { return };
+    let out = tempfile::tempdir().expect("a temporary folder");
+    let mut command = on_ranks(&conformance, 2, "training/tiny_full.yaml");
+    command.args(["epochs=10000", &format!("output_dir={}", out.path().join("run").display())]);
+    let child = command.stderr(std::process::Stdio::piped()).spawn().expect("the program starts");
+    let start = Instant::now();
+    while !out.path().join("run/epoch_0").exists() {
+        assert!(start.elapsed() < Duration::from_secs(30), "no epoch ever ended");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    succeed(Command::new("kill").args(["-INT", &child.id().to_string()]));
+    let start = Instant::now();
+    let output = child.wait_with_output().expect("a child");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(start.elapsed() < Duration::from_secs(5), "{stderr}");
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains("interrupted: checkpoints saved so far are whole"), "{stderr}");
+}
+
 #[test]
 fn a_run_goes_on_with_another_number_of_ranks() {
     let Some(conformance) = testing::conformance_dir() else { return };
@@ -134,4 +157,59 @@ fn a_run_goes_on_with_another_number_of_ranks() {
         let of = |dir: &str| out.path().join(dir).join("epoch_1").join(file);
         assert_same_weights(&of("parts"), &of("whole"), file);
     }
+}
+
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn a_program_without_mpi_says_so_under_mpirun() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let config = "llama3/8B_full";
+    let mut under_mpirun = tune(dir.path());
+    under_mpirun.envs([("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")]);
+    under_mpirun.args(["run", RECIPE, "--config", config]);
+    let mut launcher = tune(dir.path());
+    launcher.args(["run", "--launcher", "mpi", "--nproc_per_node", "2", RECIPE, "--config", config]);
+    for (mut command, message) in [
+        (under_mpirun, "error: MPI started 4 processes, but this program was built without MPI\n"),
+        (launcher, "error: cannot use `--launcher mpi`\n  this program was built without MPI\n"),
+    ] {
+        let output = command.output().expect("the program starts");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.starts_with(message) && stderr.contains("hint: build it with `--features mpi`"), "{stderr}");
+    }
+}
+
+#[test]
+fn a_plan_of_70_billion_parameters_needs_none_of_them() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let plan = |num_ranks: &str| {
+        let mut command = tune(dir.path());
+        let output = succeed(command.args(["validate", "llama3_1/70B_full", "--plan", "--nproc-per-node", num_ranks]));
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let gib = |table: &str, part: &str| -> f64 {
+        let line = table.lines().find_map(|line| line.trim_start().strip_prefix(part)).expect("a line of the table");
+        line.trim().strip_suffix(" GiB").expect("in GiB").parse().expect("a number")
+    };
+    let (eight, sixteen) = (plan("8"), plan("16"));
+    // 70.55 billion parameters in bf16, and two states of each.
+    assert!((gib(&eight, "parameters") - 70.55e9 * 2.0 / 8.0 / 1024f64.powi(3)).abs() < 0.1, "{eight}");
+    assert!((gib(&eight, "optimizer state") - 2.0 * gib(&eight, "parameters")).abs() < 0.2, "{eight}");
+    assert!(gib(&sixteen, "total") < gib(&eight, "total"), "{eight}\n{sixteen}");
+    assert!(eight.contains("of each of 8 ranks, for batch_size 2 and rows of 2048 tokens, assumed"), "{eight}");
+}
+
+#[test]
+fn layers_that_no_decoder_has_are_refused() {
+    let Some(conformance) = testing::conformance_dir() else { return };
+    let mut command = on_ranks(&conformance, 2, "training/tiny_full.yaml");
+    let output = command
+        .args(["output_dir=/tmp/none", "custom_sharded_layers=[tok_embeddings,outptu]", "data_parallel_shard_dim=3"])
+        .output()
+        .expect("the program starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("found `outptu`"), "{stderr}");
+    assert!(stderr.contains("1 * 3 is not the number of ranks, 2"), "{stderr}");
 }

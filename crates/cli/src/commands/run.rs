@@ -29,7 +29,27 @@ pub(crate) fn run(args: &RunArgs) -> Result {
         recipes::notice(&format!("notice: {notice}"));
     }
     let launch = recipes::Launch { open_backend: &ranks::open_backend, ranks: ranks::ranks(&launch, recipe)? };
+    end_on_interrupt(&launch.ranks);
     Ok(recipes::run(recipe, &config, &launch)?)
+}
+
+/// Lets Ctrl-C end all ranks with a line; the first of several processes says it.
+#[expect(
+    clippy::exit,
+    reason = "ranks compute or wait for each other, so the thread that is told of the signal ends them"
+)]
+fn end_on_interrupt(ranks: &recipes::Ranks) {
+    let speaks = match ranks {
+        recipes::Ranks::Threads(_) => true,
+        recipes::Ranks::Processes { world, .. } => world.rank() == 0,
+    };
+    // Without a handler the program ends all the same, and says nothing.
+    let _ = ctrlc::set_handler(move || {
+        if speaks {
+            recipes::notice("interrupted: checkpoints saved so far are whole");
+        }
+        std::process::exit(i32::from(crate::exit::INTERRUPTED));
+    });
 }
 
 /// What stands behind the launch options.
