@@ -6,13 +6,14 @@ use std::sync::Arc;
 use checkpoint::{CheckpointFiles, WeightSource};
 use cpu::{CpuBackend, CpuConfig};
 use data::{Batch, Dataset};
+use dist::Mesh;
 use models::facts::{Facts, Sources};
 use models::llama::from_config_json;
 use models::{Decoder, DecoderConfig, ModelBatch};
 use optim::{AdamWConfig, Optimizer, SgdConfig};
 use recipes::train_step::{StepReport, train_window};
 use tensor::{Backend, Cx, DType, Tensor};
-use train::{ParamStore, Policy};
+use train::{Files, ParamStore, Policy};
 
 /// V of [`shape`].
 pub(crate) const VOCAB: usize = 40;
@@ -87,9 +88,22 @@ impl Trainer {
         optimizer: Optimizer,
         threads: usize,
     ) -> Self {
-        let (backend, model) = (backend(threads), Decoder::new(config).expect("possible"));
+        Self::on_mesh(config, dtype, policy, optimizer, backend(threads), &Mesh::alone(), None)
+    }
+
+    /// This rank's part of a random model, some of it in files.
+    pub(crate) fn on_mesh(
+        config: DecoderConfig,
+        dtype: DType,
+        policy: Policy,
+        optimizer: Optimizer,
+        backend: Arc<dyn Backend>,
+        mesh: &Mesh,
+        files: Option<Files>,
+    ) -> Self {
+        let model = Decoder::new(config).expect("possible");
         let layout = Arc::new(model.layout().clone());
-        let mut store = ParamStore::new(Arc::clone(&backend), layout, dtype, policy).expect("fits");
+        let mut store = ParamStore::on_mesh(Arc::clone(&backend), layout, dtype, policy, mesh, files).expect("fits");
         store.init_random(7).expect("fits");
         store.set_optimizer(optimizer);
         Self { backend, model, store, steps: 0 }
