@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::common::{read_log, succeed, tune};
+use super::common::{LoggedStep, read_log, succeed, tune};
 use super::curves::{Curve, curve};
+use super::tiny::Tiny;
 
 const RECIPE: &str = "full_finetune_distributed";
 
@@ -212,4 +213,78 @@ fn layers_that_no_decoder_has_are_refused() {
     assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(stderr.contains("found `outptu`"), "{stderr}");
     assert!(stderr.contains("1 * 3 is not the number of ranks, 2"), "{stderr}");
+}
+
+/// Runs the small folder's config on ranks, with overrides; gives what it logged and its weights.
+fn run_tiny(tiny: &Tiny, ranks: usize, dir: &str, overrides: &[&str]) -> (Vec<LoggedStep>, Vec<(String, Vec<f32>)>) {
+    let mut command = tiny.tune(&["run", "--nproc_per_node", &ranks.to_string(), RECIPE, "--config", "run.yaml"]);
+    succeed(command.args(overrides).arg(format!("output_dir={dir}")));
+    (read_log(&tiny.path(dir)), tensors(&tiny.path(dir).join("epoch_0/model.safetensors")))
+}
+
+#[test]
+fn ranks_with_unequal_and_with_masked_rows_are_one_rank_with_all_of_them() {
+    let tiny = Tiny::new();
+    let row = |input: usize, output: usize| {
+        serde_json::json!({"input": "i".repeat(input), "output": "o".repeat(output)}).to_string() + "\n"
+    };
+    // In file order rank 0 gets rows of few tokens, and in the last step only rows whose answer is cut off.
+    let lengths =
+        [(3, 5), (3, 13), (1, 1), (40, 20), (2, 7), (5, 3), (1, 2), (20, 40), (90, 9), (4, 8), (80, 5), (9, 17)];
+    tiny.write("rows.jsonl", lengths.map(|(input, output)| row(input, output)).concat());
+    let common = ["shuffle=False", "dataset.train_on_input=False", "clip_grad_norm=1.0", "optimizer=torch.optim.SGD"];
+    let run = |ranks: usize, batch: usize, dir: &str| {
+        run_tiny(&tiny, ranks, dir, &[&common[..], &["optimizer.lr=0.5", &format!("batch_size={batch}")]].concat())
+    };
+    let (one, two) = (run(1, 4, "one"), run(2, 2, "two"));
+    assert_eq!((one.0.len(), two.0.len()), (3, 3));
+    for (one, two) in one.0.iter().zip(&two.0) {
+        for name in ["loss", "grad_norm"] {
+            let (expected, found) = (one.get(name).expect("logged"), two.get(name).expect("logged"));
+            assert!((found - expected).abs() <= 1e-5 * expected, "step {}: {name} {found}, {expected}", one.step);
+        }
+    }
+    let file = |dir: &str| tiny.path(dir).join("epoch_0/model.safetensors");
+    assert_same_weights(&file("two"), &file("one"), "two ranks");
+}
+
+#[test]
+fn every_pair_of_options_works_or_is_refused_before_weights_are_read() {
+    let tiny = Tiny::new();
+    let options = [
+        "optimizer_in_bwd=True",
+        "gradient_accumulation_steps=2",
+        "clip_grad_norm=1.0",
+        "enable_activation_checkpointing=True",
+        "dataset.packed=True",
+        "fsdp_cpu_offload=True",
+        "fsdp_reshard_after_forward=False",
+        "data_parallel_replicate_dim=2",
+        "offload.optimizer=disk",
+        "offload.gradients=disk",
+        "dtype=bf16",
+    ];
+    let mut refused = Vec::new();
+    for (index, first) in options.iter().enumerate() {
+        for second in &options[index + 1..] {
+            let dir = format!("output_dir=out_{first}_{second}");
+            let mut command = tiny.tune(&["run", "--nproc_per_node", "2", RECIPE, "--config", "run.yaml"]);
+            let changes = [*first, *second, "batch_size=1", "max_steps_per_epoch=2", "epochs=1", &dir];
+            let output = command.args(changes).output().expect("the program starts");
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            match output.status.code() {
+                Some(0) => {}
+                Some(2) => {
+                    assert!(
+                        !tiny.path(&dir["output_dir=".len()..]).exists(),
+                        "{first} {second}: something was written"
+                    );
+                    refused.push((*first, *second));
+                }
+                other => panic!("{first} {second}: exit code {other:?}\n{stderr}"),
+            }
+        }
+    }
+    let inside = "optimizer_in_bwd=True";
+    assert_eq!(refused, [(inside, "gradient_accumulation_steps=2"), (inside, "clip_grad_norm=1.0")]);
 }

@@ -46,6 +46,23 @@ fn recomputed_blocks_free_activations() {
 }
 
 #[test]
+fn more_micro_batches_need_no_more_memory() {
+    let dataset = rows(75, &[(60, 0); 4]);
+    for (dtype, accumulate_in_f32) in [(DType::F32, false), (DType::Bf16, true)] {
+        let peak = |micro_batches: usize| {
+            let policy = Policy { accumulate_in_f32, ..Policy::default() };
+            let mut trainer = Trainer::new(deep(), dtype, policy, adamw(), 2);
+            for _ in 0..2 {
+                trainer.step(&vec![batch(&dataset, 0..4); micro_batches], 1e-3).expect("tokens to train on");
+            }
+            trainer.backend.memory().peak_live_bytes
+        };
+        let (few, many) = (peak(1), peak(16));
+        assert!(many <= few + few / 20, "{dtype}: {many} bytes with 16 micro-batches, {few} with one");
+    }
+}
+
+#[test]
 fn a_plan_is_what_a_run_holds() {
     let wide = DecoderConfig { vocab_size: 3000, ..deep() };
     let (tokens, num_rows) = (60, 4);

@@ -72,7 +72,7 @@ struct Part {
     used: bool,
     /// What was found on the machine.
     found: Vec<String>,
-    /// Why it is not used.
+    /// Why it is or is not used.
     reason: &'static str,
 }
 
@@ -108,9 +108,13 @@ impl Report {
             memory: Memory::read(),
             gpu: Part { used: false, found: gpus(), reason: "this build computes on CPUs only" },
             mpi: Part {
-                used: false,
+                used: cfg!(feature = "mpi"),
                 found: ["mpirun", "mpiexec", "srun"].into_iter().filter_map(on_path).collect(),
-                reason: "runs on several machines are not available yet in this version",
+                reason: if cfg!(feature = "mpi") {
+                    "`mpirun -n N tune run ...` and `tune run --launcher mpi ...` run ranks as processes"
+                } else {
+                    "built without `--features mpi`; `--nproc-per-node` runs ranks as threads"
+                },
             },
             disks: places
                 .map(|(what, path)| Disk {
