@@ -56,20 +56,27 @@ fn processes_give_the_references_curve_and_the_bits_of_threads() {
     let Some(conformance) = testing::conformance_dir() else { return };
     let out = tempfile::tempdir().expect("a temporary folder");
     let tcp: &[&str] = &["--mca", "btl", "tcp,self"];
-    for (name, split, options, more) in [
-        ("accum4", [2, 2, 2], &[][..], &["fsdp_cpu_offload=True"][..]),
-        ("accum4_sgd", [2, 2, 2], &[], &["enable_activation_checkpointing=True"]),
-        ("accum4_sgd", [4, 2, 1], &[], &["optimizer_in_bwd=True"]),
-        ("accum4_clip", [4, 2, 1], &[], &["data_parallel_replicate_dim=2"]),
-        ("accum4_clip", [2, 2, 2], tcp, &["fsdp_cpu_offload=True"]),
-    ] {
+    let mut cases: Vec<(&str, [usize; 3], &[&str], &str)> = vec![
+        ("accum4_sgd", [2, 2, 2], &[], "enable_activation_checkpointing=True"),
+        ("accum4_sgd", [4, 2, 1], &[], "optimizer_in_bwd=True"),
+        ("accum4_clip", [4, 2, 1], &[], "data_parallel_replicate_dim=2"),
+        ("packed", [2, 1, 1], &[], "fsdp_reshard_after_forward=False"),
+        ("accum4_clip", [2, 2, 2], tcp, "seed=123"),
+    ];
+    for name in ["accum4", "accum4_sgd", "accum4_clip"] {
+        for split in [[2, 2, 2], [4, 2, 1]] {
+            cases.push((name, split, &[], "fsdp_cpu_offload=True"));
+            cases.push((name, split, &[], "fsdp_cpu_offload=False"));
+        }
+    }
+    for (name, split, options, change) in cases {
         let Some(curve) = curve(&conformance, name) else { continue };
-        let dir = |engine: &str| out.path().join(format!("{name}_{}_{}_{engine}", split[0], more[0]));
+        let dir = |engine: &str| out.path().join(format!("{name}_{}_{change}_{engine}", split[0]));
         let mut command = mpirun(&conformance, split[0], options);
-        succeed(command.args(arguments(&curve, split, more, &dir("mpi"))));
-        curve.compare(&read_log(&dir("mpi")), &format!("{name} on {} processes", split[0]));
-        let expected = on_threads(&conformance, &curve, split, more, &dir("threads"));
-        assert!(weights(&dir("mpi")) == expected, "{name} on {} processes has other bits", split[0]);
+        succeed(command.args(arguments(&curve, split, &[change], &dir("mpi"))));
+        curve.compare(&read_log(&dir("mpi")), &format!("{name} on {} processes, {change}", split[0]));
+        let expected = on_threads(&conformance, &curve, split, &[change], &dir("threads"));
+        assert!(weights(&dir("mpi")) == expected, "{name} on {} processes, {change}: other bits", split[0]);
     }
 }
 
@@ -177,6 +184,25 @@ fn a_killed_process_ends_all_within_seconds() {
     assert_eq!(ranks.len(), 2, "two ranks run");
     succeed(Command::new("kill").args(["-9", &ranks[1].to_string()]));
     let (status, elapsed) = wait(child, "after a kill");
+    assert!(!status.success() && elapsed < Duration::from_secs(10), "{status} after {elapsed:?}");
+    assert!(processes(&word).is_empty(), "no rank is left");
+}
+
+#[test]
+fn ctrl_c_ends_all_processes() {
+    let Some(conformance) = testing::conformance_dir() else { return };
+    let out = tempfile::tempdir().expect("a temporary folder");
+    let word = format!("output_dir={}", out.path().join("interrupted").display());
+    let mut command = mpirun(&conformance, 2, &[]);
+    command.args(["run", RECIPE, "--config", "training/tiny_full.yaml", &word, "epochs=10000"]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("mpirun starts");
+    let start = Instant::now();
+    while !out.path().join("interrupted/epoch_0").exists() {
+        assert!(start.elapsed() < Duration::from_secs(30), "no epoch ever ended");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    succeed(Command::new("kill").args(["-INT", &child.id().to_string()]));
+    let (status, elapsed) = wait(child, "after Ctrl-C");
     assert!(!status.success() && elapsed < Duration::from_secs(10), "{status} after {elapsed:?}");
     assert!(processes(&word).is_empty(), "no rank is left");
 }

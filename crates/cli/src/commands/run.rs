@@ -29,7 +29,7 @@ pub(crate) fn run(args: &RunArgs) -> Result {
         recipes::notice(&format!("notice: {notice}"));
     }
     let launch = recipes::Launch { open_backend: &ranks::open_backend, ranks: ranks::ranks(&launch, recipe)? };
-    end_on_interrupt(&launch.ranks);
+    end_on_interrupt(recipe, &launch.ranks);
     Ok(recipes::run(recipe, &config, &launch)?)
 }
 
@@ -38,7 +38,8 @@ pub(crate) fn run(args: &RunArgs) -> Result {
     clippy::exit,
     reason = "ranks compute or wait for each other, so the thread that is told of the signal ends them"
 )]
-fn end_on_interrupt(ranks: &recipes::Ranks) {
+fn end_on_interrupt(recipe: &Recipe, ranks: &recipes::Ranks) {
+    let trains = recipe.name.contains("finetune");
     let speaks = match ranks {
         recipes::Ranks::Threads(_) => true,
         recipes::Ranks::Processes { world, .. } => world.rank() == 0,
@@ -46,7 +47,8 @@ fn end_on_interrupt(ranks: &recipes::Ranks) {
     // Without a handler the program ends all the same, and says nothing.
     let _ = ctrlc::set_handler(move || {
         if speaks {
-            recipes::notice("interrupted: checkpoints saved so far are whole");
+            let kept = if trains { ": checkpoints saved so far are whole" } else { "" };
+            recipes::notice(&format!("interrupted{kept}"));
         }
         std::process::exit(i32::from(crate::exit::INTERRUPTED));
     });
