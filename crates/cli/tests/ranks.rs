@@ -288,3 +288,40 @@ fn every_pair_of_options_works_or_is_refused_before_weights_are_read() {
     let inside = "optimizer_in_bwd=True";
     assert_eq!(refused, [(inside, "gradient_accumulation_steps=2"), (inside, "clip_grad_norm=1.0")]);
 }
+
+#[test]
+fn the_8b_config_runs_as_it_is_with_a_small_model() {
+    let tiny = Tiny::new();
+    let row = |i: usize| {
+        let row = serde_json::json!({"instruction": format!("Say {i}."), "input": "", "output": format!("It is {i}.")});
+        row.to_string() + "\n"
+    };
+    tiny.write("alpaca.jsonl", (0..8).map(row).collect::<String>());
+    let small = [
+        "model=torchtune.models.llama3.llama3",
+        "model.vocab_size=260",
+        "model.num_layers=2",
+        "model.num_heads=4",
+        "model.num_kv_heads=2",
+        "model.embed_dim=32",
+        "model.intermediate_dim=64",
+        "model.max_seq_len=512",
+        "model.init=random",
+        "tokenizer=ferrotune.tokenizers.auto",
+        "tokenizer.path=model",
+        "checkpointer.checkpoint_dir=model",
+        "dataset.source=json",
+        "dataset.data_files=alpaca.jsonl",
+        "epochs=1",
+        "batch_size=2",
+    ];
+    for clip in ["clip_grad_norm=None", "clip_grad_norm=1.0"] {
+        let dir = format!("output_dir=out_{clip}");
+        let mut command = tiny.tune(&["run", "--nproc_per_node", "2", RECIPE, "--config", "llama3/8B_full"]);
+        command.args(["gradient_accumulation_steps=2", "fsdp_cpu_offload=True", clip]).args(small).arg(dir);
+        let output = succeed(&mut command);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("Computing on 2 ranks"), "{stderr}");
+        assert!(tiny.path(&format!("out_{clip}")).join("epoch_0/model.safetensors").exists(), "{stderr}");
+    }
+}
