@@ -3,14 +3,14 @@
 //! A kernel's bench is a bench target of its crate (`crates/cpu/benches/matmul.rs`, `[[bench]] harness = false`); it is
 //! found by itself, nothing is listed here. Each prints its own table, times and rates measured in that run. One that requires
 //! features, because it compares with other crates, runs only if a filter is given. Whole training steps, beside a peer,
-//! come last: see [`peer`].
+//! come last: see [`peer`] and [`ranks`].
 
 use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::cargo::cargo;
-use crate::peer;
 use crate::workspace::Workspace;
+use crate::{peer, ranks};
 
 /// What to run.
 #[derive(Args)]
@@ -23,6 +23,11 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     peer: peer::PeerArgs,
 }
+
+/// A bench of whole training steps.
+type WholeSteps = (&'static str, fn(&peer::PeerArgs) -> Result<()>);
+
+const WHOLE_STEPS: [WholeSteps; 2] = [(peer::NAME, peer::run), (ranks::NAME, ranks::run)];
 
 /// One bench target.
 #[derive(Debug, PartialEq)]
@@ -42,12 +47,15 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         for bench in &benches {
             println!("{}{}", bench.name, if bench.features.is_empty() { "" } else { " (needs a filter)" });
         }
-        println!("{} (needs --rows)", peer::NAME);
+        for (name, _) in WHOLE_STEPS {
+            println!("{name} (needs --rows)");
+        }
         return Ok(());
     }
     benches.retain(|bench| bench.features.is_empty() || args.filter.is_some());
-    let whole_steps = peer::NAME.contains(filter) && (args.peer.given() || filter == peer::NAME);
-    if benches.is_empty() && !whole_steps {
+    let is_chosen = |name: &str| name.contains(filter) && (args.peer.given() || filter == name);
+    let whole_steps: Vec<_> = WHOLE_STEPS.iter().filter(|(name, _)| is_chosen(name)).collect();
+    if benches.is_empty() && whole_steps.is_empty() {
         bail!("no bench named like `{filter}`; `cargo xtask bench --list` prints all names");
     }
     cargo(["build", "--release", "--package", "ferrotune"]).run()?;
@@ -56,9 +64,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         let features = bench.features.join(",");
         cargo(["bench", "--package", &bench.package, "--bench", &bench.target, "--features", &features]).run()?;
     }
-    if whole_steps {
-        println!("== {}", peer::NAME);
-        peer::run(&args.peer)?;
+    for (name, run) in whole_steps {
+        println!("== {name}");
+        run(&args.peer)?;
     }
     Ok(())
 }

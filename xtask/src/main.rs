@@ -14,6 +14,7 @@ mod fuzz;
 mod layering;
 mod mpi;
 mod peer;
+mod ranks;
 mod smollm2;
 mod sources;
 mod steps;

@@ -30,7 +30,7 @@ pub(crate) fn test(steps: &mut Steps) {
 }
 
 /// Whether a step can run; says so if it cannot.
-fn is_there(step: &str) -> bool {
+pub(crate) fn is_there(step: &str) -> bool {
     let missing: Vec<&str> = PROGRAMS.into_iter().filter(|program| !runs(program)).collect();
     if !missing.is_empty() {
         eprintln!("== {step}\nskipped: no `{}` on this machine", missing.join("`, `"));

@@ -18,9 +18,9 @@ use crate::smollm2;
 /// Where the model, the rows and the peer are.
 #[derive(clap::Args)]
 pub(crate) struct PeerArgs {
-    /// Alpaca rows as JSON; the bench `smollm2` runs where they are given
+    /// Alpaca rows as JSON; the benches `smollm2` and `ranks` run where they are given
     #[arg(long, value_name = "FILE")]
-    rows: Option<PathBuf>,
+    pub(crate) rows: Option<PathBuf>,
     /// Virtual environment with torchtune, to alternate with
     #[arg(long = "against-torchtune", value_name = "VENV")]
     peer: Option<PathBuf>,
@@ -29,13 +29,13 @@ pub(crate) struct PeerArgs {
     only: String,
     /// How often each program runs
     #[arg(long, default_value_t = 3)]
-    rounds: usize,
+    pub(crate) rounds: usize,
     /// Optimizer steps of a run; the first two do not count
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(3..))]
-    steps: u64,
+    pub(crate) steps: u64,
     /// Seconds after which a run is stopped; one that shows no step that counts is only bounded, as `< tokens/s`
     #[arg(long, default_value_t = 1800)]
-    limit: u64,
+    pub(crate) limit: u64,
 }
 
 /// The bench's name.
@@ -120,7 +120,7 @@ fn print_row(name: &str, ours: &[Shown], theirs: &[Shown]) {
 }
 
 /// Makes the model folder and the rows once: `tune` reads the GGUF file and saves it without having learnt anything.
-fn prepare(dir: &Path, tune: &Path, gguf: &Path, rows: &Path) -> Result<()> {
+pub(crate) fn prepare(dir: &Path, tune: &Path, gguf: &Path, rows: &Path) -> Result<()> {
     std::fs::create_dir_all(dir)?;
     std::fs::copy(rows, dir.join("rows.json")).with_context(|| format!("cannot read `{}`", rows.display()))?;
     std::fs::copy(root().join("bench/smollm2_full.yaml"), dir.join("config.yaml"))?;
@@ -140,7 +140,8 @@ fn prepare(dir: &Path, tune: &Path, gguf: &Path, rows: &Path) -> Result<()> {
         "max_steps_per_epoch=1".to_owned(),
         "overwrite_output_dir=True".to_owned(),
     ];
-    let ended = start(dir, tune, &overrides.iter().map(String::as_str).collect::<Vec<_>>(), PREPARE_LIMIT_SECS)?;
+    let overrides: Vec<&str> = overrides.iter().map(String::as_str).collect();
+    let ended = start(dir, tune, &Line { overrides: &overrides, ..Line::default() }, PREPARE_LIMIT_SECS)?;
     ensure!(!ended.stopped, "making the model folder took over {PREPARE_LIMIT_SECS} s");
     if ckpt.exists() {
         std::fs::remove_dir_all(&ckpt)?;
@@ -171,17 +172,11 @@ fn write_vocab_and_merges(ckpt: &Path) -> Result<()> {
 
 /// Runs a program once; its log says how fast it was, the system how much memory it took.
 fn one_run(dir: &Path, program: &Path, overrides: &[&str], args: &PeerArgs) -> Result<Shown> {
-    let out = dir.join("out");
-    if out.exists() {
-        std::fs::remove_dir_all(&out)?;
-    }
     let steps = format!("max_steps_per_epoch={}", args.steps);
     let overrides: Vec<&str> = overrides.iter().copied().chain([steps.as_str()]).collect();
-    let run = start(dir, program, &overrides, args.limit)?;
-    let log = std::fs::read_dir(out.join("logs")).ok().and_then(|mut files| files.next()).transpose()?;
-    let text = log.map(|log| std::fs::read_to_string(log.path())).transpose()?.unwrap_or_default();
-    let rate = |line: &str| line.split_once("tokens_per_second_per_gpu:")?.1.split_whitespace().next()?.parse().ok();
-    let rates: Vec<f64> = text.lines().skip(UNCOUNTED_STEPS).filter_map(rate).collect();
+    remove_output(dir)?;
+    let run = start(dir, program, &Line { overrides: &overrides, ..Line::default() }, args.limit)?;
+    let rates = logged_rates(dir)?;
     if rates.is_empty() {
         ensure!(run.stopped, "`{}` logs no tokens_per_second_per_gpu", program.display());
         let tokens = (UNCOUNTED_STEPS + 1) as f64 * TOKENS_PER_STEP;
@@ -190,16 +185,49 @@ fn one_run(dir: &Path, program: &Path, overrides: &[&str], args: &PeerArgs) -> R
     Ok(Shown { tokens_per_second: median(rates), is_bound: false, peak_gib: run.peak_gib })
 }
 
+/// Removes what an earlier run left.
+pub(crate) fn remove_output(dir: &Path) -> Result<()> {
+    let out = dir.join("out");
+    if out.exists() {
+        std::fs::remove_dir_all(&out)?;
+    }
+    Ok(())
+}
+
+/// Tokens per second and rank of the steps that count, as the last run in `dir` logged them.
+pub(crate) fn logged_rates(dir: &Path) -> Result<Vec<f64>> {
+    let log = std::fs::read_dir(dir.join("out/logs")).ok().and_then(|mut files| files.next()).transpose()?;
+    let text = log.map(|log| std::fs::read_to_string(log.path())).transpose()?.unwrap_or_default();
+    let rate = |line: &str| line.split_once("tokens_per_second_per_gpu:")?.1.split_whitespace().next()?.parse().ok();
+    Ok(text.lines().skip(UNCOUNTED_STEPS).filter_map(rate).collect())
+}
+
+/// What is typed after `tune run`, and the environment it is typed in.
+pub(crate) struct Line<'a> {
+    pub(crate) launch: &'a [&'a str],
+    pub(crate) recipe: &'a str,
+    pub(crate) overrides: &'a [&'a str],
+    pub(crate) env: &'a [(&'a str, &'a str)],
+}
+
+impl Default for Line<'_> {
+    fn default() -> Self {
+        Self { launch: &[], recipe: "full_finetune_single_device", overrides: &[], env: &[] }
+    }
+}
+
 /// How a program ended.
-struct Ended {
+pub(crate) struct Ended {
     /// It ran into the limit.
-    stopped: bool,
+    pub(crate) stopped: bool,
     /// Peak of resident memory; NaN where GNU time is not installed.
     peak_gib: f64,
+    /// What it said.
+    pub(crate) stderr: String,
 }
 
 /// Runs the recipe in `dir` for at most `limit` seconds, under GNU time where there is one.
-fn start(dir: &Path, program: &Path, overrides: &[&str], limit: u64) -> Result<Ended> {
+pub(crate) fn start(dir: &Path, program: &Path, line: &Line<'_>, limit: u64) -> Result<Ended> {
     // Exit status of `timeout` (coreutils) when it had to stop the program.
     const STOPPED: i32 = 124;
     let time = Path::new("/usr/bin/time");
@@ -210,30 +238,25 @@ fn start(dir: &Path, program: &Path, overrides: &[&str], limit: u64) -> Result<E
     } else {
         Command::new("timeout")
     };
-    command.arg(limit.to_string()).arg(program);
-    command.current_dir(dir).args(["run", "full_finetune_single_device", "--config", "config.yaml"]).args(overrides);
+    command.arg(limit.to_string()).arg(program).current_dir(dir).envs(line.env.iter().copied());
+    command.arg("run").args(line.launch).args([line.recipe, "--config", "config.yaml"]).args(line.overrides);
     let output = command.output().with_context(|| format!("cannot start `{}`", program.display()))?;
     let stopped = output.status.code() == Some(STOPPED);
-    ensure!(
-        output.status.success() || stopped,
-        "`{}` failed ({}):\n{}",
-        program.display(),
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success() || stopped, "`{}` failed ({}):\n{stderr}", program.display(), output.status);
     // GNU time writes a line about the status before the figure.
     let peak = std::fs::read_to_string(dir.join("peak_kib")).unwrap_or_default();
     let peak = peak.lines().last().unwrap_or_default().trim();
-    Ok(Ended { stopped, peak_gib: peak.parse::<f64>().unwrap_or(f64::NAN) / f64::from(1 << 20) })
+    Ok(Ended { stopped, peak_gib: peak.parse::<f64>().unwrap_or(f64::NAN) / f64::from(1 << 20), stderr })
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
 }
 
-fn machine() -> String {
+pub(crate) fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);

@@ -430,6 +430,6 @@ fn memory_is_not_enough_but_would_be() {
 fn memory_is_not_enough_for_any_settings() {
     let tiny = Tiny::new();
     with_long_rows(&tiny);
-    tiny.edit("model/config.json", "\"hidden_size\":64", "\"hidden_size\":65536");
+    tiny.edit("model/config.json", "\"hidden_size\":64", "\"hidden_size\":1048576");
     refuse("memory_is_not_enough_for_any_settings", &tiny, &[&TRAIN[..], &LONG_ROWS].concat(), &[]);
 }

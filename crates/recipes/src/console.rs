@@ -48,6 +48,13 @@ impl Console {
         }
     }
 
+    /// What happened inside, for those who look for it.
+    pub(crate) fn debug(self, text: &str) {
+        if self.level <= Level::Debug {
+            metrics::notice(text);
+        }
+    }
+
     /// The config that runs, as the reference prints it: keys sorted.
     pub(crate) fn resolved_config(self, recipe: &str, config: &Merged) {
         if self.level <= Level::Info {

@@ -204,11 +204,36 @@ pub enum Error {
         /// That line on the other rank.
         other: String,
     },
-    /// Another process of the run could not begin, and says why.
+    /// A process of the run could not begin, and has said why.
     #[error("rank {rank} cannot begin")]
     ToldByRank {
         /// The rank.
         rank: usize,
+        /// The exit code of what it has said.
+        exit_code: u8,
+    },
+    /// A micro-batch of more tokens than any machine holds.
+    #[error("a micro-batch of {batch} rows of up to {tokens} tokens is too large for any machine")]
+    TooManyTokens {
+        /// Rows.
+        batch: usize,
+        /// Tokens of the longest row.
+        tokens: usize,
+    },
+    /// The disk has less room than what is to live in files needs.
+    #[error(
+        "not enough room for `offload` in `{}`: {} needed, {} free",
+        dir.display(),
+        gib(*needed),
+        gib(*free)
+    )]
+    NotEnoughDisk {
+        /// The folder.
+        dir: PathBuf,
+        /// Bytes that all ranks of this machine need.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
     },
     /// Ranks could not exchange what they had to.
     #[error(transparent)]
@@ -264,6 +289,8 @@ impl Error {
                 format!("`{settings}` {verb} it to {}{left}", gib(remedy.total))
             }),
             Self::OfRank { source, .. } => source.hint(),
+            Self::TooManyTokens { .. } => Some("lower `batch_size`".to_owned()),
+            Self::NotEnoughDisk { .. } => Some("name a folder on a larger disk as `offload.dir`".to_owned()),
             Self::NoPlan { .. } => Some("leave `--plan` out".to_owned()),
             Self::OtherConfig { .. } => Some("start all ranks with the same command line".to_owned()),
             Self::NothingLeft { .. } => Some("raise `epochs` or `max_steps_per_epoch` to train further".to_owned()),
@@ -287,6 +314,7 @@ impl Error {
         match self {
             Self::Data(error) => error.exit_code(),
             Self::OfRank { source, .. } => source.exit_code(),
+            Self::ToldByRank { exit_code, .. } => *exit_code,
             Self::RankPanicked { .. }
             | Self::Ranks(_)
             | Self::NonFinite { .. }

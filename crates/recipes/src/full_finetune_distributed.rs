@@ -90,18 +90,39 @@ impl From<Error> for WithHint {
 
 impl fmt::Display for WithHint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.hint() {
-            Some(hint) => write!(f, "{}\n\nhint: {hint}", self.0),
-            None => self.0.fmt(f),
-        }
+        Told(&self.0).fmt(f)
     }
 }
 
-/// What this process made of something that all do; an error of any ends all, told once.
+/// What this process made of something that all do; an error of any ends all. The first that failed says why before anybody
+/// ends, because a launcher ends the others as soon as one has.
 fn agree<T>(world: &Communicator, outcome: Result<T>) -> Result<T> {
     let failed = world.gather_bytes(vec![u8::from(outcome.is_err())]).wait()?;
-    match failed.iter().position(|failed| failed == &[1]) {
-        Some(rank) if rank != world.rank() => Err(Error::ToldByRank { rank }),
-        _ => outcome,
+    let Some(rank) = failed.iter().position(|failed| failed == &[1]) else { return outcome };
+    let own = outcome.err();
+    if let Some(error) = own.as_ref().filter(|_| rank == world.rank()) {
+        metrics::notice(&format!("error: {}", Told(error)));
+    }
+    world.barrier().wait()?;
+    Err(Error::ToldByRank { rank, exit_code: own.map_or(2, |error| error.exit_code()) })
+}
+
+/// An error with its causes and its hint.
+struct Told<'a>(&'a Error);
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.0.to_string();
+        f.write_str(&text)?;
+        let mut cause = std::error::Error::source(self.0);
+        while let Some(inner) = cause {
+            let line = inner.to_string();
+            // Many errors print their cause themselves.
+            if !text.contains(&line) {
+                write!(f, "\n  caused by: {line}")?;
+            }
+            cause = inner.source();
+        }
+        self.0.hint().map_or(Ok(()), |hint| write!(f, "\n\nhint: {hint}"))
     }
 }

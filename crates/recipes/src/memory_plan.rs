@@ -7,6 +7,7 @@
 //! Checked: `tests/memory.rs` compares plans with what runs held.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use data::Batch;
@@ -19,7 +20,7 @@ use train::{Files, ParamStore, Policy};
 use crate::console::Console;
 pub use crate::full_finetune::MeshShape;
 use crate::full_finetune::{files_of, policy_of};
-use crate::settings::{FullFinetuneSettings, Precision};
+use crate::settings::{FullFinetuneSettings, Offload, Place, Precision};
 use crate::train_step::train_window;
 use crate::{Error, Result};
 
@@ -77,6 +78,9 @@ pub struct MemoryPlan {
     pub files: u64,
 }
 
+/// Tokens of a micro-batch that are planned at most; their ids alone are a gigabyte.
+const MOST_TOKENS: usize = 1 << 26;
+
 /// Steps that are planned.
 const STEPS: u64 = 3;
 
@@ -103,6 +107,10 @@ impl MemoryPlan {
 
     /// The plan of a training run on a backend like `backend`.
     pub fn new(model: &Decoder, optimizer: &Optimizer, shape: &Shape, backend: &dyn Backend) -> Result<Self> {
+        let too_many = Error::TooManyTokens { batch: shape.batch, tokens: shape.tokens };
+        if shape.batch.checked_mul(shape.tokens).is_none_or(|tokens| tokens > MOST_TOKENS) {
+            return Err(too_many);
+        }
         let planner = backend.planner();
         let layout = Arc::new(model.layout().clone());
         let mesh = Mesh::planned(shape.mesh.replicate, shape.mesh.shard);
@@ -157,6 +165,18 @@ pub(crate) fn check(
 ) -> Result<()> {
     let plan = MemoryPlan::new(model, &settings.optimizer, shape, backend)?;
     console.info(&format!("Memory{}: {plan}.", if local_ranks == 1 { "" } else { " of each rank" }));
+    if let Some(files) = &shape.files {
+        let needed = plan.files * local_ranks as u64;
+        // A folder that is not there yet is made on the disk of the one above it.
+        let there = files.dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("."));
+        match checkpoint::free_bytes(there) {
+            Some(free) if free < needed => {
+                return Err(Error::NotEnoughDisk { dir: files.dir.clone(), needed, free });
+            }
+            // Where nobody tells, making the files does.
+            _ => {}
+        }
+    }
     let Some(free) = metrics::available_memory() else { return Ok(()) };
     let needed = plan.total() * local_ranks as u64;
     if needed <= free {
@@ -221,6 +241,15 @@ const REMEDIES: &[Remedy] = &[
         text: "dtype=bf16",
         applies: |s| s.dtype != Some(Precision::Bf16),
         change: |s| s.dtype = Some(Precision::Bf16),
+    },
+    Remedy {
+        text: "offload.parameters=disk offload.gradients=disk offload.optimizer=disk",
+        applies: |s| s.offload == Offload::default(),
+        change: |s| {
+            s.offload.parameters = Place::Disk;
+            s.offload.gradients = Place::Disk;
+            s.offload.optimizer = Place::Disk;
+        },
     },
 ];
 

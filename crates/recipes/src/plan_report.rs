@@ -62,9 +62,12 @@ impl fmt::Display for PlanReport {
         let ranks = if self.num_ranks == 1 { String::new() } else { format!(" of each of {} ranks", self.num_ranks) };
         let assumed = if self.is_assumed { ", assumed: `tokenizer.max_seq_len` sets no limit" } else { "" };
         writeln!(f, "memory{ranks}, for batch_size {} and rows of {} tokens{assumed}", self.batch_size, self.tokens)?;
-        let total = [("total", self.plan.total())];
-        let files = [("in files", self.plan.files)].into_iter().filter(|(_, bytes)| *bytes > 0);
-        for (name, bytes) in self.plan.parts().into_iter().chain(total).chain(files) {
+        let total = self.plan.total();
+        let of_all = (self.num_ranks > 1).then(|| ("total of all ranks", total * self.num_ranks as u64));
+        let files = Some(("in files", self.plan.files)).filter(|(_, bytes)| *bytes > 0);
+        let free = metrics::available_memory().map(|free| ("free here", free));
+        let more = [Some(("total", total)), of_all, files, free].into_iter().flatten();
+        for (name, bytes) in self.plan.parts().into_iter().chain(more) {
             writeln!(f, "  {name:20} {:>10}", gib(bytes))?;
         }
         Ok(())

@@ -3,7 +3,7 @@
 use config::Merged;
 
 use crate::args::ValidateArgs;
-use crate::exit::Result;
+use crate::exit::{Failure, Result};
 
 /// Checks the config.
 pub(crate) fn run(args: &ValidateArgs) -> Result {
@@ -19,6 +19,14 @@ pub(crate) fn run(args: &ValidateArgs) -> Result {
         recipes::notice(&format!("notice: {notice}"));
     }
     if args.plan {
+        if args.nproc_per_node > 1 && !recipe.supports_distributed {
+            let option = format!("--nproc-per-node {}", args.nproc_per_node);
+            return Err(Failure::usage(format!(
+                "cannot use `{option}`\n  recipe `{}` runs on one device",
+                recipe.name
+            ))
+            .hint("`--recipe full_finetune_distributed` plans for several ranks"));
+        }
         let ranks = recipes::Ranks::Threads(usize::from(args.nproc_per_node));
         let launch = recipes::Launch { open_backend: &crate::ranks::open_backend, ranks };
         super::print(&recipes::plan(recipe, &config, &launch)?.to_string())?;

@@ -66,9 +66,12 @@ pub(crate) fn mesh_shape(
         dim if dim > 0 => dim as usize,
         _ => (num_ranks / replicate).max(1),
     };
+    let keys = Keys(config.root());
+    if let (0, Some(node)) = (settings.data_parallel_shard_dim, keys.set("data_parallel_shard_dim")) {
+        problems.wrong_value(node, "-1 or an integer >= 1");
+    }
     let shape = MeshShape { replicate, shard };
     if replicate.saturating_mul(shard) != num_ranks {
-        let keys = Keys(config.root());
         let node = keys.set("data_parallel_shard_dim").or_else(|| keys.set("data_parallel_replicate_dim"));
         if let Some(node) = node {
             problems
@@ -162,7 +165,7 @@ fn check_layers(keys: &Keys<'_>, problems: &mut Problems) {
     let Some(list) = keys.set("custom_sharded_layers") else { return };
     let mut known = true;
     for item in list.as_list().unwrap_or_default() {
-        let Some(name) = item.as_str() else { continue };
+        let name = item.as_str().or(item.raw()).unwrap_or_default();
         let name = name.strip_prefix("decoder.").unwrap_or(name);
         let is_block = name
             .strip_prefix("layers.")

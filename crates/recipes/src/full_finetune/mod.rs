@@ -11,7 +11,7 @@ use std::sync::Arc;
 use checkpoint::{CheckpointName, ExistingRun, check_output_dir, remove_previous_run};
 use config::{Merged, Notice};
 use data::{Dataset, Loader, LoaderOptions, Sampler};
-use dist::{Communicator, Mesh};
+use dist::{Communicator, Mesh, Traffic};
 use metrics::{MetricLoggerConfig, Progress, Throughput};
 use models::Decoder;
 use optim::Schedule;
@@ -252,7 +252,14 @@ impl<'a> Run<'a> {
         }
         logger.as_mut().map_or(Ok(()), |logger| logger.close())?;
         // Nobody leaves while another still reads from it.
-        Ok(mesh.world.barrier().wait()?)
+        mesh.world.barrier().wait()?;
+        if mesh.world.world_size() > 1 {
+            let Traffic { gathered, reduced } = mesh.world.traffic();
+            console.debug(&format!(
+                "The first rank received {gathered} bytes of parameters and {reduced} bytes of gradients from the others."
+            ));
+        }
+        Ok(())
     }
 
     fn start(&self) -> Position {
