@@ -227,8 +227,8 @@ struct Loader<'a> {
     quoted: Vec<(usize, usize)>,
     /// Index of the character behind all that was read.
     reached: usize,
-    /// Index of the character at which reading had to stop.
-    stopped_at: Option<usize>,
+    /// Line and column at which reading had to stop; the parser's indices of characters are not always those of its lines.
+    stopped_at: Option<(usize, usize)>,
     problems: Vec<Problem>,
 }
 
@@ -261,9 +261,11 @@ impl<'a> Loader<'a> {
 
     /// Tells the first character of each line that may not stand in `text`, up to where reading stopped.
     fn tell_characters(&mut self, text: &str) {
-        let end = self.stopped_at.unwrap_or(usize::MAX);
+        let end = self.stopped_at.unwrap_or((usize::MAX, 0));
         let mut told = 0;
-        for (marker, c) in places(text).filter(|&(_, c)| !is_printable(c)).take_while(|(at, _)| at.index() < end) {
+        for (marker, c) in
+            places(text).filter(|&(_, c)| !is_printable(c)).take_while(|(at, _)| (at.line(), at.col()) < end)
+        {
             if marker.line() != told {
                 told = marker.line();
                 self.tell(YamlFault::Character { code: c.into() }, Span::new(marker, marker));
@@ -281,9 +283,11 @@ impl<'a> Loader<'a> {
             let next = self.quoted.partition_point(|&(start, _)| start <= index);
             next > 0 && index < self.quoted[next - 1].1
         };
+        let end = self.stopped_at.unwrap_or((usize::MAX, 0));
+        let is_before = |at: &Marker| at.index() < self.reached && (at.line(), at.col()) < end;
         let (mut comment, mut blank, mut told) = (false, true, false);
         let mut tabs = Vec::new();
-        for (marker, c) in places(self.text).take_while(|(marker, _)| marker.index() < self.reached) {
+        for (marker, c) in places(self.text).take_while(|(marker, _)| is_before(marker)) {
             match c {
                 '\n' => (comment, blank, told) = (false, true, false),
                 '\t' if !(comment || told || quoted(marker.index())) => {
@@ -340,7 +344,7 @@ impl<'a> Loader<'a> {
 
     /// Tells a fault behind which nothing can be read.
     fn stop<T>(&mut self, fault: YamlFault, span: Span) -> Outcome<T> {
-        self.stopped_at = Some(span.start.index());
+        self.stopped_at = Some((span.start.line(), span.start.col()));
         self.reached = self.reached.min(span.start.index());
         self.tell(fault, span);
         Err(Stopped)
