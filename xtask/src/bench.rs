@@ -2,15 +2,15 @@
 //!
 //! A kernel's bench is a bench target of its crate (`crates/cpu/benches/matmul.rs`, `[[bench]] harness = false`); it is
 //! found by itself, nothing is listed here. Each prints its own table, times and rates measured in that run. One that requires
-//! features, because it compares with other crates, runs only if a filter is given. Whole training steps, beside a peer,
-//! come last: see [`peer`] and [`ranks`].
+//! features, because it compares with other crates, runs only if a filter is given. What compares programs comes last: ops and whole
+//! training steps beside a peer ([`op_ratios`], [`peer`]), ranks beside one another ([`ranks`]).
 
 use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::cargo::cargo;
 use crate::workspace::Workspace;
-use crate::{peer, ranks};
+use crate::{op_ratios, peer, ranks};
 
 /// What to run.
 #[derive(Args)]
@@ -24,10 +24,25 @@ pub(crate) struct BenchArgs {
     peer: peer::PeerArgs,
 }
 
-/// A bench of whole training steps.
-type WholeSteps = (&'static str, fn(&peer::PeerArgs) -> Result<()>);
+/// A bench that runs programs, beside a peer or itself.
+struct Comparison {
+    name: &'static str,
+    run: fn(&peer::PeerArgs) -> Result<()>,
+    /// The argument without which it cannot run, and whether it is given.
+    needs: &'static str,
+    is_given: fn(&peer::PeerArgs) -> bool,
+}
 
-const WHOLE_STEPS: [WholeSteps; 2] = [(peer::NAME, peer::run), (ranks::NAME, ranks::run)];
+const COMPARISONS: [Comparison; 3] = [
+    Comparison {
+        name: op_ratios::NAME,
+        run: op_ratios::run,
+        needs: "--against-torchtune",
+        is_given: |a| a.peer.is_some(),
+    },
+    Comparison { name: peer::NAME, run: peer::run, needs: "--rows", is_given: |a| a.rows.is_some() },
+    Comparison { name: ranks::NAME, run: ranks::run, needs: "--rows", is_given: |a| a.rows.is_some() },
+];
 
 /// One bench target.
 #[derive(Debug, PartialEq)]
@@ -47,15 +62,15 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         for bench in &benches {
             println!("{}{}", bench.name, if bench.features.is_empty() { "" } else { " (needs a filter)" });
         }
-        for (name, _) in WHOLE_STEPS {
-            println!("{name} (needs --rows)");
+        for Comparison { name, needs, .. } in COMPARISONS {
+            println!("{name} (needs {needs})");
         }
         return Ok(());
     }
     benches.retain(|bench| bench.features.is_empty() || args.filter.is_some());
-    let is_chosen = |name: &str| name.contains(filter) && (args.peer.given() || filter == name);
-    let whole_steps: Vec<_> = WHOLE_STEPS.iter().filter(|(name, _)| is_chosen(name)).collect();
-    if benches.is_empty() && whole_steps.is_empty() {
+    let is_chosen = |c: &&Comparison| c.name.contains(filter) && ((c.is_given)(&args.peer) || filter == c.name);
+    let comparisons: Vec<_> = COMPARISONS.iter().filter(is_chosen).collect();
+    if benches.is_empty() && comparisons.is_empty() {
         bail!("no bench named like `{filter}`; `cargo xtask bench --list` prints all names");
     }
     cargo(["build", "--release", "--package", "ferrotune"]).run()?;
@@ -64,9 +79,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         let features = bench.features.join(",");
         cargo(["bench", "--package", &bench.package, "--bench", &bench.target, "--features", &features]).run()?;
     }
-    for (name, run) in whole_steps {
-        println!("== {name}");
-        run(&args.peer)?;
+    for comparison in comparisons {
+        println!("== {}", comparison.name);
+        (comparison.run)(&args.peer)?;
     }
     Ok(())
 }

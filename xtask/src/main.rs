@@ -13,6 +13,7 @@ mod first_run;
 mod fuzz;
 mod layering;
 mod mpi;
+mod op_ratios;
 mod peer;
 mod ranks;
 mod smollm2;

@@ -8,6 +8,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -23,10 +25,10 @@ pub(crate) struct PeerArgs {
     pub(crate) rows: Option<PathBuf>,
     /// Virtual environment with torchtune, to alternate with
     #[arg(long = "against-torchtune", value_name = "VENV")]
-    peer: Option<PathBuf>,
+    pub(crate) peer: Option<PathBuf>,
     /// Run only the rows of the table whose name contains this: `fp32`, `bf16`
     #[arg(long, value_name = "NAME", default_value = "")]
-    only: String,
+    pub(crate) only: String,
     /// How often each program runs
     #[arg(long, default_value_t = 3)]
     pub(crate) rounds: usize,
@@ -55,14 +57,12 @@ const VARIANTS: &[(&str, &[&str])] = &[
     ("fp32", &["dtype=fp32"]),
     ("bf16", &["dtype=bf16"]),
     ("bf16, activation checkpointing", &["dtype=bf16", "enable_activation_checkpointing=True"]),
+    // Answers alone are learnt: masked tokens cost no head. Both programs see the same rows, so the ratio of tokens is that of rows.
+    (
+        "bf16, unpacked, batch 4, answers",
+        &["dtype=bf16", "dataset.packed=False", "dataset.train_on_input=False", "batch_size=4"],
+    ),
 ];
-
-impl PeerArgs {
-    /// Whether the bench can run.
-    pub(crate) fn given(&self) -> bool {
-        self.rows.is_some()
-    }
-}
 
 /// Runs all variants and prints a table.
 pub(crate) fn run(args: &PeerArgs) -> Result<()> {
@@ -75,11 +75,11 @@ pub(crate) fn run(args: &PeerArgs) -> Result<()> {
     let peer = args.peer.as_ref().map(|venv| venv.join("bin/tune"));
     println!("{}", machine());
     if let Some(venv) = &args.peer {
-        println!("peer: {}", peer_versions(venv)?);
+        println!("peer: {}", versions(venv)?);
     }
     println!(
-        "{:34}{:>16}{:>16}{:>10}{:>12}{:>12}",
-        "", "tune tokens/s", "peer tokens/s", "ratio", "tune GiB", "peer GiB"
+        "{:34}{:>14}{:>14}{:>8}{:>10}{:>10}{:>8}{:>12}{:>12}{:>8}",
+        "", "tokens/s", "peer's", "ratio", "GiB", "peer's", "ratio", "1st step s", "peer's", "ratio"
     );
     for (name, overrides) in VARIANTS.iter().filter(|(name, _)| name.contains(&args.only)) {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
@@ -101,22 +101,26 @@ struct Shown {
     /// The run was stopped before a step counted: it is slower than `tokens_per_second`.
     is_bound: bool,
     peak_gib: f64,
+    /// From the start of the process to the end of its first optimizer step; NaN if none ended.
+    first_step_secs: f64,
 }
 
 fn print_row(name: &str, ours: &[Shown], theirs: &[Shown]) {
-    let speed = |runs: &[Shown]| median(runs.iter().map(|r| r.tokens_per_second).collect());
-    let memory = |runs: &[Shown]| median(runs.iter().map(|r| r.peak_gib).collect());
-    let bound = |runs: &[Shown]| if runs.iter().any(|r| r.is_bound) { "< " } else { "" };
-    let our_speed = format!("{}{:.1}", bound(ours), speed(ours));
-    if theirs.is_empty() {
-        println!("{name:34}{our_speed:>16}{:>16}{:>10}{:>12.2}{:>12}", "-", "-", memory(ours), "-");
-        return;
-    }
-    let their_speed = format!("{}{:.1}", bound(theirs), speed(theirs));
-    let at_least = if bound(theirs).is_empty() { "" } else { "> " };
-    let ratio = format!("{at_least}{:.2}", speed(ours) / speed(theirs));
-    let (m, n) = (memory(ours), memory(theirs));
-    println!("{name:34}{our_speed:>16}{their_speed:>16}{ratio:>10}{m:>12.2}{n:>12.2}");
+    let of = |runs: &[Shown], figure: fn(&Shown) -> f64| {
+        if runs.is_empty() { f64::NAN } else { median(runs.iter().map(figure).collect()) }
+    };
+    let (speed, their_speed) = (of(ours, |r| r.tokens_per_second), of(theirs, |r| r.tokens_per_second));
+    let (memory, their_memory) = (of(ours, |r| r.peak_gib), of(theirs, |r| r.peak_gib));
+    let (begin, their_begin) = (of(ours, |r| r.first_step_secs), of(theirs, |r| r.first_step_secs));
+    let is_bound = theirs.iter().any(|r| r.is_bound);
+    let (below, above) = if is_bound { ("< ", "> ") } else { ("", "") };
+    println!(
+        "{name:34}{speed:>14.1}{:>14}{:>8}{memory:>10.2}{their_memory:>10.2}{:>8.2}{begin:>12.2}{their_begin:>12.2}{:>8.2}",
+        format!("{below}{their_speed:.1}"),
+        format!("{above}{:.2}", speed / their_speed),
+        memory / their_memory,
+        begin / their_begin,
+    );
 }
 
 /// Makes the model folder and the rows once: `tune` reads the GGUF file and saves it without having learnt anything.
@@ -175,14 +179,35 @@ fn one_run(dir: &Path, program: &Path, overrides: &[&str], args: &PeerArgs) -> R
     let steps = format!("max_steps_per_epoch={}", args.steps);
     let overrides: Vec<&str> = overrides.iter().copied().chain([steps.as_str()]).collect();
     remove_output(dir)?;
-    let run = start(dir, program, &Line { overrides: &overrides, ..Line::default() }, args.limit)?;
-    let rates = logged_rates(dir)?;
+    let is_over = AtomicBool::new(false);
+    let (run, first_step) = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| first_logged_step(dir, &is_over));
+        let run = start(dir, program, &Line { overrides: &overrides, ..Line::default() }, args.limit);
+        is_over.store(true, Ordering::Relaxed);
+        (run, watch.join().expect("it only looks at a file"))
+    });
+    let run = run?;
+    let first_step_secs = first_step.map_or(f64::NAN, |time| time.as_secs_f64());
+    let (rates, peak_gib) = (logged_rates(dir)?, run.peak_gib);
     if rates.is_empty() {
         ensure!(run.stopped, "`{}` logs no tokens_per_second_per_gpu", program.display());
         let tokens = (UNCOUNTED_STEPS + 1) as f64 * TOKENS_PER_STEP;
-        return Ok(Shown { tokens_per_second: tokens / args.limit as f64, is_bound: true, peak_gib: run.peak_gib });
+        let tokens_per_second = tokens / args.limit as f64;
+        return Ok(Shown { tokens_per_second, is_bound: true, peak_gib, first_step_secs });
     }
-    Ok(Shown { tokens_per_second: median(rates), is_bound: false, peak_gib: run.peak_gib })
+    Ok(Shown { tokens_per_second: median(rates), is_bound: false, peak_gib, first_step_secs })
+}
+
+/// How long it takes from this call to the first line of the run's log.
+fn first_logged_step(dir: &Path, is_over: &AtomicBool) -> Option<Duration> {
+    let begin = Instant::now();
+    while !is_over.load(Ordering::Relaxed) {
+        if logged_text(dir).is_ok_and(|text| text.contains('\n')) {
+            return Some(begin.elapsed());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    None
 }
 
 /// Removes what an earlier run left.
@@ -196,10 +221,15 @@ pub(crate) fn remove_output(dir: &Path) -> Result<()> {
 
 /// Tokens per second and rank of the steps that count, as the last run in `dir` logged them.
 pub(crate) fn logged_rates(dir: &Path) -> Result<Vec<f64>> {
-    let log = std::fs::read_dir(dir.join("out/logs")).ok().and_then(|mut files| files.next()).transpose()?;
-    let text = log.map(|log| std::fs::read_to_string(log.path())).transpose()?.unwrap_or_default();
+    let text = logged_text(dir)?;
     let rate = |line: &str| line.split_once("tokens_per_second_per_gpu:")?.1.split_whitespace().next()?.parse().ok();
     Ok(text.lines().skip(UNCOUNTED_STEPS).filter_map(rate).collect())
+}
+
+/// The log of the last run in `dir`; empty if there is none.
+fn logged_text(dir: &Path) -> Result<String> {
+    let log = std::fs::read_dir(dir.join("out/logs")).ok().and_then(|mut files| files.next()).transpose()?;
+    Ok(log.map(|log| std::fs::read_to_string(log.path())).transpose()?.unwrap_or_default())
 }
 
 /// What is typed after `tune run`, and the environment it is typed in.
@@ -265,7 +295,7 @@ pub(crate) fn machine() -> String {
     format!("machine: {}, {cores} cores, load {load}", name.map_or("unknown processor", |(_, name)| name.trim()))
 }
 
-fn peer_versions(venv: &Path) -> Result<String> {
+pub(crate) fn versions(venv: &Path) -> Result<String> {
     let code = "import torch, torchtune; print('torchtune', torchtune.__version__, 'torch', torch.__version__)";
     let output = Command::new(venv.join("bin/python")).args(["-c", code]).output().context("cannot start the peer")?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())

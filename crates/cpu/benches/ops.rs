@@ -1,13 +1,17 @@
-//! Times the ops of a training step of SmolLM2-135M (two rows of 512 tokens) and prints rates.
+//! Times the ops of a training step of SmolLM2-135M (two rows of 512 tokens), and larger ones, and prints rates.
 //!
-//! `cargo bench -p ferrotune-cpu --bench ops -- [group] [name=PART] [threads=N] [runs=N] [clock=cpu]`; `cargo xtask bench` runs it too.
+//! `cargo bench -p ferrotune-cpu --bench ops -- [group] [name=PART] [dtype=NAME] [threads=N] [runs=N] [clock=cpu] [format=tsv]`;
+//! `cargo xtask bench` runs it too.
 //!
 //! Groups: matmul, head_matmul, attention, head_loss, elementwise, optimizer. `name=` keeps the rows that contain a text.
 //! `clock=cpu` counts the time in which the calling thread had a core: with `threads=1` it shows the speed of the code
 //! on a machine that others use, too.
 //!
 //! Columns: best and median of the runs, and the rate of the best: GFLOP/s of the products an op is made of, or GB/s of the
-//! memory that it reads and writes.
+//! memory that it reads and writes. `format=tsv` prints name, median in ms and the rate of the median instead, for programs.
+//!
+//! Matrix products, attention and the head also come in the shapes of blocks of Llama 3.2 1B and Llama 3 8B; `bench/torch_ops.py`
+//! times the same rows in PyTorch.
 #![expect(clippy::print_stdout, reason = "prints a table")]
 #![expect(clippy::unwrap_used, reason = "a benchmark may stop at any error")]
 
@@ -18,9 +22,12 @@ use std::time::{Duration, Instant};
 use clock::Clock;
 use cpu::{CpuBackend, CpuConfig};
 use tensor::ops::adamw::AdamWStep;
+use tensor::ops::adamw8bit::{BLOCK, Quantised};
 use tensor::ops::attention::AttentionDims;
 use tensor::ops::head_loss::HeadLossOut;
 use tensor::ops::rope::RopeDims;
+use tensor::ops::rounding::{RandomBits, Rounding};
+use tensor::profile::flops;
 use tensor::rng::Stream;
 use tensor::{Backend, DType, Shape, Tensor};
 
@@ -29,6 +36,25 @@ const HIDDEN: usize = 576;
 const FFN: usize = 1536;
 const VOCAB: usize = 49152;
 const NUM_PARAMS: usize = 134_515_008;
+
+/// (inputs, outputs) of the linear layers of a block of SmolLM2-135M, Llama 3.2 1B and Llama 3 8B.
+const LAYERS: [(usize, usize); 12] = [
+    (HIDDEN, HIDDEN),
+    (HIDDEN, 192),
+    (HIDDEN, FFN),
+    (FFN, HIDDEN),
+    (2048, 2048),
+    (2048, 512),
+    (2048, 8192),
+    (8192, 2048),
+    (4096, 4096),
+    (4096, 1024),
+    (4096, 14336),
+    (14336, 4096),
+];
+
+/// After so long a row has been measured enough, however few its runs.
+const ENOUGH: Duration = Duration::from_secs(8);
 
 /// What a rate counts.
 enum Work {
@@ -44,30 +70,44 @@ struct Bench {
     clock: Clock,
     filter: String,
     runs: usize,
+    as_tsv: bool,
     stream: u64,
 }
 
 impl Bench {
     fn row(&self, name: &str, work: &Work, mut op: impl FnMut()) {
-        if !name.contains(&self.filter) {
+        if !self.wants(name) {
             return;
         }
         op();
         let mut times: Vec<Duration> = Vec::new();
         let start = Instant::now();
         // At least a tenth of a second of measurement.
-        while times.len() < self.runs || start.elapsed() < Duration::from_millis(100) {
+        while times.is_empty()
+            || (times.len() < self.runs && start.elapsed() < ENOUGH)
+            || start.elapsed() < Duration::from_millis(100)
+        {
             let before = self.clock.now();
             op();
             times.push(self.clock.now().saturating_sub(before));
         }
         times.sort_unstable();
         let (best, median) = (times[0].as_secs_f64(), times[times.len() / 2].as_secs_f64());
-        let rate = match work {
-            Work::Flops(flops) => format!("{:8.1} GFLOP/s {:8.1}", flops / best / 1e9, flops / median / 1e9),
-            Work::Bytes(bytes) => format!("{:8.1} GB/s    {:8.1}", bytes / best / 1e9, bytes / median / 1e9),
+        let (work, unit) = match work {
+            Work::Flops(flops) => (flops, "GFLOP/s"),
+            Work::Bytes(bytes) => (bytes, "GB/s"),
         };
-        println!("{name:44} {:9.3} {:9.3} ms {rate}", best * 1e3, median * 1e3);
+        let rate = |time: f64| work / time / 1e9;
+        if self.as_tsv {
+            println!("{name}\t{}\t{:.1} {unit}", median * 1e3, rate(median));
+        } else {
+            let (best_ms, median_ms) = (best * 1e3, median * 1e3);
+            println!("{name:52} {best_ms:9.3} {median_ms:9.3} ms {:8.1} {unit:7} {:8.1}", rate(best), rate(median));
+        }
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        name.contains(&self.filter)
     }
 
     fn normal(&mut self, shape: &[usize], dtype: DType) -> Tensor {
@@ -85,11 +125,14 @@ impl Bench {
     }
 
     fn matmuls(&mut self, dtype: DType) {
-        for (m, k, n) in [(TOKENS, HIDDEN, HIDDEN), (TOKENS, HIDDEN, 192), (TOKENS, HIDDEN, FFN), (TOKENS, FFN, HIDDEN)]
-        {
+        for (k, n) in LAYERS {
+            let m = TOKENS;
+            if !["nt", "nn", "tn"].iter().any(|layout| self.wants(&format!("matmul_{layout} {dtype} {m}x{k}x{n}"))) {
+                continue;
+            }
             let (x, w, dy) = (self.normal(&[m, k], dtype), self.normal(&[n, k], dtype), self.normal(&[m, n], dtype));
             let (mut y, mut dx, mut dw) = (dy.clone(), self.normal(&[m, k], dtype), self.normal(&[n, k], dtype));
-            let flops = || Work::Flops(2.0 * (m * k * n) as f64);
+            let flops = || Work::Flops(flops::matmul(m, k, n));
             let backend = &self.backend;
             let mut out = backend.alloc(y.shape(), dtype).unwrap();
             self.row(&format!("matmul_nt {dtype} {m}x{k}x{n}"), &flops(), || {
@@ -119,7 +162,7 @@ impl Bench {
     fn head_matmul(&mut self, dtype: DType) {
         let (m, k, n) = (TOKENS, HIDDEN, VOCAB);
         let (x, w, mut y) = (self.normal(&[m, k], dtype), self.normal(&[n, k], dtype), self.normal(&[m, n], dtype));
-        let flops = Work::Flops(2.0 * (m * k * n) as f64);
+        let flops = Work::Flops(flops::matmul(m, k, n));
         let backend = &self.backend;
         self.row(&format!("matmul_nt {dtype} {m}x{k}x{n} head"), &flops, || backend.matmul_nt(&mut y, &x, &w).unwrap());
         let (mut dx, mut dw) = (self.normal(&[m, k], dtype), self.normal(&[n, k], dtype));
@@ -133,13 +176,24 @@ impl Bench {
     }
 
     fn attentions(&mut self, dtype: DType) {
-        self.attention(dtype, 2, 512, (9, 3), 64);
-        self.attention(dtype, 1, 2048, (9, 3), 64);
-        self.attention(dtype, 1, 2048, (32, 8), 128);
+        self.attention(dtype, (2, 512, 1), (9, 3), 64);
+        for (heads, head_dim) in [((9, 3), 64), ((32, 8), 128)] {
+            for (tokens, documents) in [(512, 1), (2048, 1), (8192, 1), (8192, 8)] {
+                self.attention(dtype, (1, tokens, documents), heads, head_dim);
+            }
+        }
     }
 
-    fn attention(&mut self, dtype: DType, batch: usize, tokens: usize, heads: (usize, usize), head_dim: usize) {
+    /// `rows`: how many, their tokens, and of how many documents of one length each is packed.
+    fn attention(&mut self, dtype: DType, rows: (usize, usize, usize), heads: (usize, usize), head_dim: usize) {
+        let (batch, tokens, documents) = rows;
         let (num_heads, num_kv_heads) = heads;
+        let packed = if documents > 1 { format!(" {documents} documents") } else { String::new() };
+        let name = format!("{dtype} {batch}x{tokens} {num_heads}/{num_kv_heads}x{head_dim}{packed}");
+        let names = ["forward", "backward"].map(|pass| format!("attention_{pass} {name}"));
+        if !names.iter().any(|name| self.wants(name)) {
+            return;
+        }
         let dims = AttentionDims {
             batch,
             tokens,
@@ -158,33 +212,46 @@ impl Bench {
         let [k, v, mut dk, mut dv] = std::array::from_fn(|_| self.normal(&k_shape, dtype));
         let mut lse = self.normal(&[batch, num_heads, tokens], DType::F32);
         let backend: &dyn Backend = &self.backend;
-        let doc_start = backend.from_i32([batch, tokens], &vec![0; batch * tokens]).unwrap();
+        let len = tokens / documents;
+        let doc_start: Vec<i32> = (0..batch * tokens).map(|at| (at % tokens / len * len) as i32).collect();
+        let doc_start = backend.from_i32([batch, tokens], &doc_start).unwrap();
         // Two products forward and five backward, over the half of the scores that is seen.
-        let flops = |products: usize| Work::Flops((products * batch * num_heads * tokens * tokens * head_dim) as f64);
-        let name = format!("{dtype} {batch}x{tokens} {num_heads}/{num_kv_heads}x{head_dim}");
-        self.row(&format!("attention_forward {name}"), &flops(2), || {
+        let num_scores = (batch * tokens * len / 2) as u64;
+        let flops = |products| Work::Flops(flops::attention(products, num_scores, num_heads, head_dim));
+        self.row(&names[0], &flops(flops::ATTENTION_FORWARD), || {
             backend.attention_forward(&mut o, &mut lse, &q, &k, &v, &doc_start, &dims).unwrap();
         });
         backend.attention_forward(&mut o, &mut lse, &q, &k, &v, &doc_start, &dims).unwrap();
-        self.row(&format!("attention_backward {name}"), &flops(5), || {
+        self.row(&names[1], &flops(flops::ATTENTION_BACKWARD), || {
             let outs = (&mut dq, &mut dk, &mut dv);
             backend.attention_backward(outs.0, outs.1, outs.2, &d_o, &q, &k, &v, &o, &lse, &doc_start, &dims).unwrap();
         });
     }
 
-    fn head_loss(&mut self, dtype: DType) {
-        let (h, w) = (self.normal(&[TOKENS, HIDDEN], dtype), self.normal(&[VOCAB, HIDDEN], dtype));
-        let (mut dh, mut dw) = (self.normal(&[TOKENS, HIDDEN], dtype), self.normal(&[VOCAB, HIDDEN], dtype));
+    fn head_losses(&mut self, dtype: DType) {
+        for (hidden, vocab) in [(HIDDEN, VOCAB), (2048, 128_256)] {
+            let names =
+                ["loss only", "with gradients"].map(|what| format!("head_loss {dtype} {hidden}x{vocab} {what}"));
+            if names.iter().any(|name| self.wants(name)) {
+                self.head_loss(dtype, hidden, vocab);
+            }
+        }
+    }
+
+    fn head_loss(&mut self, dtype: DType, hidden: usize, vocab: usize) {
+        let name = format!("head_loss {dtype} {hidden}x{vocab}");
+        let (h, w) = (self.normal(&[TOKENS, hidden], dtype), self.normal(&[vocab, hidden], dtype));
+        let (mut dh, mut dw) = (self.normal(&[TOKENS, hidden], dtype), self.normal(&[vocab, hidden], dtype));
         let mut loss = self.normal(&[1], DType::F32);
         let backend: &dyn Backend = &self.backend;
-        let labels: Vec<i32> = (0..TOKENS as i32).map(|t| t * 31 % VOCAB as i32).collect();
+        let labels: Vec<i32> = (0..TOKENS as i32).map(|t| t * 31 % vocab as i32).collect();
         let labels = backend.from_i32([TOKENS], &labels).unwrap();
-        let flops = |products: f64| Work::Flops(2.0 * products * (TOKENS * HIDDEN * VOCAB) as f64);
-        self.row(&format!("head_loss {dtype} loss only"), &flops(1.0), || {
+        let flops = |num_gradients| Work::Flops(flops::head_loss(TOKENS, hidden, vocab, num_gradients));
+        self.row(&format!("{name} loss only"), &flops(0), || {
             let out = HeadLossOut { loss: &mut loss, dh: None, dw: None };
             backend.head_loss(out, &h, &w, &labels, 1e-3).unwrap();
         });
-        self.row(&format!("head_loss {dtype} with gradients"), &flops(3.0), || {
+        self.row(&format!("{name} with gradients"), &flops(2), || {
             let out = HeadLossOut { loss: &mut loss, dh: Some(&mut dh), dw: Some((&mut dw, false)) };
             backend.head_loss(out, &h, &w, &labels, 1e-3).unwrap();
         });
@@ -240,12 +307,34 @@ impl Bench {
         self.row(&format!("sum_of_squares {dtype} 135M"), &bytes(1), || {
             backend.sum_of_squares(&grad).unwrap();
         });
-        let step =
-            AdamWStep { lr: 1e-4, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01, step: 3, grad_scale: 1.0 };
+        let step = AdamWStep { lr: 1e-4, weight_decay: 0.01, step: 3, ..AdamWStep::FIRST };
         backend.fill_zero(&mut exp_avg_sq).unwrap();
         self.row(&format!("adamw_step {dtype} 135M"), &bytes(7), || {
             backend.adamw_step(&mut param, &mut exp_avg, &mut exp_avg_sq, &grad, &step).unwrap();
         });
+        let bits = RandomBits { seed: 1, step: 3, unit: 0, start: 0 };
+        let by_chance = AdamWStep { rounding: Rounding::Stochastic(bits), ..step };
+        self.row(&format!("adamw_step {dtype} 135M by chance"), &bytes(7), || {
+            backend.adamw_step(&mut param, &mut exp_avg, &mut exp_avg_sq, &grad, &by_chance).unwrap();
+        });
+        drop((exp_avg, exp_avg_sq));
+        self.adamw8bit(dtype, &mut param, &grad, [("", step), (" by chance", by_chance)]);
+    }
+
+    fn adamw8bit(&self, dtype: DType, param: &mut Tensor, grad: &Tensor, steps: [(&str, AdamWStep); 2]) {
+        let backend: &dyn Backend = &self.backend;
+        let zeros = |len: usize, dtype| backend.zeros(Shape::from([len]), dtype).unwrap();
+        let [mut m_bytes, mut v_bytes] = std::array::from_fn(|_| zeros(NUM_PARAMS, DType::U8));
+        let [mut m_absmax, mut v_absmax] = std::array::from_fn(|_| zeros(NUM_PARAMS.div_ceil(BLOCK), DType::F32));
+        // Parameter and states are read and written, gradients read.
+        let bytes = 3 * NUM_PARAMS * dtype.size_bytes() + 4 * NUM_PARAMS + 16 * NUM_PARAMS / BLOCK;
+        for (how, step) in steps {
+            self.row(&format!("adamw8bit_step {dtype} 135M{how}"), &Work::Bytes(bytes as f64), || {
+                let m = Quantised { bytes: &mut m_bytes, absmax: &mut m_absmax };
+                let v = Quantised { bytes: &mut v_bytes, absmax: &mut v_absmax };
+                backend.adamw8bit_step(param, m, v, grad, &step).unwrap();
+            });
+        }
     }
 }
 
@@ -253,26 +342,35 @@ fn main() {
     let mut config = CpuConfig::default();
     let mut group = String::new();
     let (mut filter, mut runs, mut clock) = (String::new(), 5, Clock::wall());
+    let (mut only_dtype, mut as_tsv) = (None, false);
     for arg in std::env::args().skip(1) {
         match arg.split_once('=') {
             Some(("threads", n)) => config.threads = Some(n.parse().unwrap()),
             Some(("runs", n)) => runs = n.parse().unwrap(),
             Some(("clock", "cpu")) => clock = Clock::Thread,
+            Some(("format", "tsv")) => as_tsv = true,
+            Some(("dtype", "fp32")) => only_dtype = Some(DType::F32),
+            Some(("dtype", "bf16")) => only_dtype = Some(DType::Bf16),
             Some(("name", part)) => part.clone_into(&mut filter),
             // What cargo adds.
             None if arg == "--bench" => {}
             _ => group = arg,
         }
     }
-    let mut bench = Bench { backend: CpuBackend::new(config).unwrap(), clock, filter, runs, stream: 0 };
-    println!("{}", bench.backend.describe());
-    println!("{:44} {:>9} {:>9}    {:>8}         {:>8}", "op", "best", "median", "rate", "median");
+    let mut bench = Bench { backend: CpuBackend::new(config).unwrap(), clock, filter, runs, as_tsv, stream: 0 };
+    if !as_tsv {
+        println!("{}", bench.backend.describe());
+        println!("{:52} {:>9} {:>9}    {:>8}         {:>8}", "op", "best", "median", "rate", "median");
+    }
     for dtype in [DType::F32, DType::Bf16] {
+        if only_dtype.is_some_and(|only| only != dtype) {
+            continue;
+        }
         let groups: [(&str, Group); 6] = [
             ("matmul", Bench::matmuls),
             ("head_matmul", Bench::head_matmul),
             ("attention", Bench::attentions),
-            ("head_loss", Bench::head_loss),
+            ("head_loss", Bench::head_losses),
             ("elementwise", Bench::elementwise),
             ("optimizer", Bench::optimizer),
         ];

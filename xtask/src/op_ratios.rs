@@ -1,0 +1,98 @@
+//! `cargo xtask bench ops --against-torchtune VENV`: our ops, alternating with the same ops in PyTorch.
+//!
+//! Rows are those of `crates/cpu/benches/ops.rs` that `bench/torch_ops.py` times under the same name. Each round runs one group of
+//! rows with one dtype in both programs, one after the other; a figure is the median over rounds. Forward and backward of
+//! attention are also added up. `--only` keeps the rows whose name contains a text.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::cargo::{cargo, root};
+use crate::peer::{self, PeerArgs, median};
+
+/// The bench's name.
+pub(crate) const NAME: &str = "op_ratios";
+
+const GROUPS: [&str; 4] = ["matmul", "attention", "head_loss", "optimizer"];
+const DTYPES: [&str; 2] = ["fp32", "bf16"];
+
+/// One row as both programs saw it: milliseconds a round, and the rate of ours.
+#[derive(Debug, Default)]
+struct Row {
+    ours: Vec<f64>,
+    theirs: Vec<f64>,
+    rate: String,
+}
+
+/// Runs all groups and prints a table.
+pub(crate) fn run(args: &PeerArgs) -> Result<()> {
+    let Some(venv) = &args.peer else { bail!("bench `{NAME}` needs `--against-torchtune VENV`") };
+    let program = ops_program()?;
+    println!("{}", peer::machine());
+    println!("peer: {}", peer::versions(venv)?);
+    println!("{:60}{:>12}{:>12}{:>8}  rate of ours", "", "ours ms", "peer ms", "ratio");
+    for group in GROUPS {
+        for dtype in DTYPES {
+            let rows = alternate(venv, &program, group, dtype, args)?;
+            print(&rows);
+        }
+    }
+    Ok(())
+}
+
+/// The bench target as a program, built.
+fn ops_program() -> Result<String> {
+    let built =
+        cargo(["bench", "--package", "ferrotune-cpu", "--bench", "ops", "--no-run", "--message-format", "json"]);
+    let output = String::from_utf8(built.stdout()?)?;
+    let executable = output.lines().rev().find_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        (message["target"]["name"] == "ops").then(|| message["executable"].as_str().map(str::to_owned))?
+    });
+    executable.context("cargo names no executable for the bench `ops`")
+}
+
+fn alternate(venv: &Path, program: &str, group: &str, dtype: &str, args: &PeerArgs) -> Result<BTreeMap<String, Row>> {
+    let options = [group.to_owned(), format!("dtype={dtype}"), format!("name={}", args.only)];
+    let mut rows: BTreeMap<String, Row> = BTreeMap::new();
+    for _ in 0..args.rounds {
+        for line in lines(Command::new(program).args(&options).arg("format=tsv"))? {
+            let mut parts = line.split('\t');
+            let (name, time) = parts.next().zip(parts.next()).context("a row has a name and a time")?;
+            let row = rows.entry(name.to_owned()).or_default();
+            row.ours.push(time.parse()?);
+            parts.next().unwrap_or_default().clone_into(&mut row.rate);
+        }
+        for line in lines(Command::new(venv.join("bin/python")).arg(root().join("bench/torch_ops.py")).args(&options))?
+        {
+            let (name, time) = line.split_once('\t').context("a row has a name and a time")?;
+            rows.entry(name.to_owned()).or_default().theirs.push(time.parse()?);
+        }
+    }
+    // What only one of them times has no ratio.
+    rows.retain(|_, row| !row.ours.is_empty() && !row.theirs.is_empty());
+    Ok(rows)
+}
+
+fn lines(command: &mut Command) -> Result<Vec<String>> {
+    let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?} failed ({}):\n{stderr}", output.status);
+    Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
+}
+
+fn print(rows: &BTreeMap<String, Row>) {
+    for (name, row) in rows {
+        let (ours, theirs) = (median(row.ours.clone()), median(row.theirs.clone()));
+        println!("{name:60}{ours:>12.3}{theirs:>12.3}{:>8.2}  {}", theirs / ours, row.rate);
+        let Some(shape) = name.strip_prefix("attention_forward ") else { continue };
+        if let Some(backward) = rows.get(&format!("attention_backward {shape}")) {
+            let (ours, theirs) = (ours + median(backward.ours.clone()), theirs + median(backward.theirs.clone()));
+            let name = format!("attention forward and backward {shape}");
+            println!("{name:60}{ours:>12.3}{theirs:>12.3}{:>8.2}", theirs / ours);
+        }
+    }
+}
