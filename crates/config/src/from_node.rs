@@ -4,7 +4,7 @@
 //! |------|---------|
 //! | `bool` | `true`, `yes`, `on`, … unquoted |
 //! | integers | integers in their range, unquoted; no floats |
-//! | `f64`, `f32` | numbers, unquoted; as fields of components finite ones, unless a limit names `.inf` |
+//! | `f64`, `f32` | numbers, unquoted, and `inf`; as fields of components finite ones, unless a limit names `.inf` |
 //! | `String`, `PathBuf` | any scalar but null, with the text as it was written: `00030` keeps its zeros |
 //! | `Option<T>` | null, a section whose `_component_` is null, or what `T` accepts |
 //! | `Vec<T>`, `[T; N]` | lists |
@@ -165,6 +165,8 @@ impl FromNode for f64 {
         match node.value() {
             Value::Int(i) => Some(*i as f64),
             Value::Float(x) => Some(*x),
+            // Text in YAML, which writes `.inf`; Python reads it as a number.
+            Value::String(text) if text == "inf" => Some(f64::INFINITY),
             _ => refuse(node, problems),
         }
     }

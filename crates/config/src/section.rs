@@ -140,7 +140,8 @@ impl<'a> Section<'a> {
 
     /// Reports a value outside a field's limit.
     fn outside(&mut self, node: &Node, check: Option<&Check>, expected: String) {
-        let is_endless = matches!(node.value(), Value::Float(x) if !x.is_finite()) && !expected.contains(".inf");
+        let is_number = !matches!(node.value(), Value::Float(x) if !x.is_finite()) && node.as_str() != Some("inf");
+        let is_endless = !is_number && !expected.contains(".inf");
         let expected = if is_endless { expected.replacen("a number", "a finite number", 1) } else { expected };
         let problem = self.problems.wrong_value(node, expected);
         if let (Some(Check::OneOf(words)), Some(text)) = (check, node.raw())

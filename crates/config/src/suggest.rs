@@ -4,8 +4,8 @@
 const LONGEST_NAME: usize = 200;
 
 /// The known name closest to `name`, if it is close enough to be a slip: another case or separator, a few letters'
-/// distance (1 up to 5 letters, 2 up to 9, else 3), its initials (`learning_rate` for `lr`), or the known name
-/// without its first or last word (`warmup_steps` for `num_warmup_steps`).
+/// distance (1 up to 5 letters, 2 up to 9, else 3), its initials (`learning_rate` for `lr`), the known name
+/// without its first or last word (`warmup_steps` for `num_warmup_steps`), or the first half of it (`param` for `parameters`).
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let mut best: Option<(usize, &str)> = None;
     for candidate in known {
@@ -57,7 +57,14 @@ fn closeness(name: &str, candidate: &str) -> Option<usize> {
     if distance <= allowed {
         return Some(distance);
     }
-    (initials_of(name) == candidate || one_word_short(name, candidate)).then_some(allowed + 1)
+    let is_meant = initials_of(name) == candidate || one_word_short(name, candidate) || is_cut_short(&a, &b);
+    is_meant.then_some(allowed + 1)
+}
+
+/// Whether a name is the beginning of a known one, and at least half of it.
+fn is_cut_short(name: &str, candidate: &str) -> bool {
+    const SHORTEST: usize = 5;
+    name.len() >= SHORTEST && candidate.starts_with(name) && candidate.len() <= 2 * name.len()
 }
 
 fn folded(name: &str) -> String {
@@ -78,8 +85,8 @@ fn one_word_short(name: &str, candidate: &str) -> bool {
 mod tests {
     use super::*;
 
-    const KNOWN: [&str; 6] =
-        ["lr", "num_warmup_steps", "gradient_accumulation_steps", "batch_size", "seed", "lora_rank"];
+    const KNOWN: [&str; 7] =
+        ["lr", "num_warmup_steps", "gradient_accumulation_steps", "batch_size", "seed", "lora_rank", "parameters"];
 
     #[test]
     fn slips_are_recognised() {
@@ -91,6 +98,7 @@ mod tests {
             ("batch-size", "batch_size"),
             ("batch_size ", "batch_size"),
             ("sede", "seed"),
+            ("param", "parameters"),
         ] {
             assert_eq!(nearest(slip, KNOWN), Some(meant), "{slip}");
         }

@@ -344,6 +344,8 @@ fn bad_values() {
         &["clip_grad_norm=0"],
         &["clip_grad_norm=.nan"],
         &["clip_grad_norm=.inf"],
+        &["clip_grad_norm=inf"],
+        &["optimizer.lr=inf"],
         &["optimizer.lr=.inf"],
         &["optimizer.lr=.nan"],
         &["dropout=.nan", "optimizer.betas=[0.9, .nan]"],

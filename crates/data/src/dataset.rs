@@ -89,6 +89,11 @@ impl Dataset {
         self.tokens.iter().copied().max()
     }
 
+    /// Whether there is a token to learn in any row.
+    pub fn has_labels(&self) -> bool {
+        self.labels.iter().any(|&label| label != IGNORE_INDEX)
+    }
+
     /// Length of the longest row in tokens; packs count as full.
     pub fn max_row_len(&self) -> usize {
         self.packed_len.unwrap_or_else(|| (0..self.len()).map(|row| self.sample(row).tokens.len()).max().unwrap_or(0))

@@ -418,6 +418,9 @@ impl Error {
             Self::SampleTooLong { .. } => "set `dataset.split_across_pack=True` or raise `tokenizer.max_seq_len`",
             Self::MixedPacking { .. } => "set `packed` alike in every dataset of the list",
             Self::Tokenize { cause, .. } => return cause.hint(),
+            Self::TooFewRows { num_replicas: 2.., .. } => {
+                "lower `batch_size` or `gradient_accumulation_steps`, start fewer ranks, or add rows"
+            }
             Self::TooFewRows { .. } => "lower `batch_size` or `gradient_accumulation_steps`, or add rows",
             _ => return None,
         };
