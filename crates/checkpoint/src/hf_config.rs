@@ -17,6 +17,7 @@ pub fn hugging_face_config(base: &Map<String, Json>, updates: &Map<String, Json>
         DType::F32 => "float32",
         DType::Bf16 => "bfloat16",
         DType::I32 => "int32",
+        DType::U8 => "uint8",
     };
     let recent = config.contains_key("dtype");
     if recent {

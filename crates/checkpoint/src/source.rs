@@ -140,7 +140,11 @@ impl WeightSource {
         let suffixes =
             [".SCB", ".qweight", ".qzeros", ".absmax", ".weight_scale", ".weight_scale_inv", ".weight_packed"];
         let quantised = self.tensors.iter().find(|tensor| {
-            let packed = matches!(tensor.stored, Stored::Opaque(dtype) if dtype.bitsize() <= 8);
+            let packed = match tensor.stored {
+                Stored::U8 => true,
+                Stored::Opaque(dtype) => dtype.bitsize() <= 8,
+                _ => false,
+            };
             packed && tensor.name.ends_with("weight") || suffixes.iter().any(|suffix| tensor.name.ends_with(suffix))
         });
         match quantised {

@@ -26,6 +26,8 @@ pub enum Stored {
     Bf16,
     /// 32-bit signed integer.
     I32,
+    /// Byte.
+    U8,
     /// Quantised blocks of a GGUF file.
     Block(BlockType),
     /// Another type of safetensors: its bytes can be had, its values cannot.
@@ -47,6 +49,7 @@ impl Stored {
             Self::F64 => 8,
             Self::F32 | Self::I32 => 4,
             Self::F16 | Self::Bf16 => 2,
+            Self::U8 => 1,
             Self::Block(kind) => kind.block_bytes(),
             Self::Opaque(_) => 0,
         }
@@ -57,6 +60,7 @@ impl Stored {
         match self {
             Self::F64 | Self::F32 | Self::F16 | Self::Bf16 | Self::Block(_) => wanted.is_float(),
             Self::I32 => matches!(wanted, DType::I32),
+            Self::U8 => matches!(wanted, DType::U8),
             Self::Opaque(_) => false,
         }
     }
@@ -67,6 +71,7 @@ impl Stored {
             Self::F64 | Self::F32 | Self::F16 | Self::Block(_) => Some(DType::F32),
             Self::Bf16 => Some(DType::Bf16),
             Self::I32 => Some(DType::I32),
+            Self::U8 => Some(DType::U8),
             Self::Opaque(_) => None,
         }
     }
@@ -75,8 +80,10 @@ impl Stored {
     ///
     /// `bytes` are those of the whole tensor. The caller has asked [`Stored::converts_to`].
     pub(crate) fn convert(self, dst: &mut [u8], wanted: DType, bytes: &[u8], first: usize) {
-        let same =
-            matches!((self, wanted), (Self::F32, DType::F32) | (Self::Bf16, DType::Bf16) | (Self::I32, DType::I32));
+        let same = matches!(
+            (self, wanted),
+            (Self::F32, DType::F32) | (Self::Bf16, DType::Bf16) | (Self::I32, DType::I32) | (Self::U8, DType::U8)
+        );
         if same {
             let start = first * self.unit_bytes();
             dst.copy_from_slice(&bytes[start..start + dst.len()]);
@@ -111,7 +118,7 @@ impl Stored {
             Self::F16 => fill(out, bytes, |b| f16::from_le_bytes(b).to_f32()),
             Self::Bf16 => fill(out, bytes, |b| bf16::from_le_bytes(b).to_f32()),
             Self::I32 => fill(out, bytes, |b| i32::from_le_bytes(b) as f32),
-            Self::Block(_) | Self::Opaque(_) => {}
+            Self::U8 | Self::Block(_) | Self::Opaque(_) => {}
         }
     }
 }
@@ -151,6 +158,7 @@ impl From<Dtype> for Stored {
             Dtype::F16 => Self::F16,
             Dtype::BF16 => Self::Bf16,
             Dtype::I32 => Self::I32,
+            Dtype::U8 => Self::U8,
             other => Self::Opaque(other),
         }
     }
@@ -164,6 +172,7 @@ impl fmt::Display for Stored {
             Self::F16 => f.write_str("F16"),
             Self::Bf16 => f.write_str("BF16"),
             Self::I32 => f.write_str("I32"),
+            Self::U8 => f.write_str("U8"),
             Self::Block(kind) => kind.fmt(f),
             Self::Opaque(dtype) => dtype.fmt(f),
         }
@@ -221,6 +230,8 @@ mod tests {
         assert!(Stored::I32.converts_to(DType::I32));
         assert!(!Stored::Opaque(Dtype::I8).converts_to(DType::F32));
         assert!(!Stored::F32.converts_to(DType::I32));
+        assert!(Stored::U8.converts_to(DType::U8));
+        assert!(!Stored::U8.converts_to(DType::I32) && !Stored::F32.converts_to(DType::U8));
     }
 
     proptest! {

@@ -232,6 +232,7 @@ const fn safetensors_name(dtype: DType) -> &'static str {
         DType::F32 => "F32",
         DType::Bf16 => "BF16",
         DType::I32 => "I32",
+        DType::U8 => "U8",
     }
 }
 

@@ -147,6 +147,10 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) words: Vec<String>,
 
+    /// Record some steps: writes a Chrome trace and a table of ops, as `profiler.enabled=True` does
+    #[arg(long, help_heading = "Launch options, before the recipe's name")]
+    pub(crate) profile: bool,
+
     #[command(flatten, next_help_heading = "Launch options, before the recipe's name")]
     pub(crate) launch: LaunchArgs,
 }

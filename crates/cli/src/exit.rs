@@ -91,7 +91,7 @@ pub(crate) fn code(outcome: Result) -> ExitCode {
         // Another process of the run has said why.
         Err(Failure::Recipe(error @ recipes::Error::ToldByRank { .. })) => ExitCode::from(error.exit_code()),
         Err(failure) => {
-            recipes::notice(&message(&failure));
+            recipes::notice(&recipes::told(&failure, failure.advice().as_deref()));
             ExitCode::from(failure.exit_code())
         }
     }
@@ -120,22 +120,4 @@ fn advise_change(answer: &mut clap::Error) {
         let tip = format!("changes to the config are written '{key}=VALUE'");
         answer.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
-}
-
-/// `error: …`, its causes, a blank line and the hint.
-fn message(failure: &Failure) -> String {
-    let mut text = format!("error: {failure}");
-    let mut cause = std::error::Error::source(failure);
-    while let Some(inner) = cause {
-        let line = inner.to_string();
-        // Many errors print their cause themselves.
-        if !text.contains(&line) {
-            text.push_str(&format!("\n  caused by: {line}"));
-        }
-        cause = inner.source();
-    }
-    if let Some(hint) = failure.advice() {
-        text.push_str(&format!("\n\nhint: {hint}"));
-    }
-    text
 }

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::tiny::{Shapes, Tiny, shapes};
 
 const TRAIN: [&str; 4] = ["run", "full_finetune_single_device", "--config", "run.yaml"];
+const RANKS: [&str; 6] = ["run", "--nproc_per_node", "2", "full_finetune_distributed", "--config", "run.yaml"];
 const GENERATE: [&str; 4] = ["run", "generate", "--config", "generate.yaml"];
 const ROW: &str = "{\"input\": \"a\", \"output\": \"b\"}\n";
 const CHAT: [&str; 3] = [
@@ -115,6 +116,8 @@ refused! {
     TRAIN lr_is_a_word("optimizer.lr=abc");
     TRAIN lr_is_nan("optimizer.lr=nan");
     TRAIN lr_is_infinite("optimizer.lr=.inf");
+    TRAIN clip_grad_norm_is_minus_infinite("clip_grad_norm=-inf");
+    TRAIN offload_of_params("offload.param=disk");
     TRAIN seed_is_too_large("seed=99999999999999999999");
     TRAIN clip_grad_norm_quoted_none("clip_grad_norm='None'");
     TRAIN clip_grad_norm_lower_case_none("clip_grad_norm=none");
@@ -122,10 +125,14 @@ refused! {
     TRAIN dtype_not_known("dtype=fp16");
     TRAIN device_not_there("device=cuda");
     TRAIN component_not_known("optimizer._component_=torch.optim.AdamV");
-    TRAIN component_not_available("optimizer._component_=bitsandbytes.optim.PagedAdamW8bit");
+    TRAIN component_not_available("optimizer._component_=torchao.optim.AdamW4bit");
     TRAIN model_not_available("model._component_=torchtune.models.qwen2.qwen2_0_5b");
     TRAIN several_problems("optimizer.lr=abc", "clip_grad_norm=none", "dtype=fp16"):
         |t| t.edit("run.yaml", "batch_size: 2", "batch_size: 0\nepochz: 3");
+    TRAIN keys_of_bitsandbytes_that_are_not_available("optimizer._component_=bitsandbytes.optim.PagedAdamW8bit",
+        "optimizer.block_wise=False", "optimizer.percentile_clipping=5", "optimizer.amsgrad=True",
+        "optimizer.optim_bits=16", "optimizer.is_paged=False", "optimizer.args={}");
+    TRAIN blocks_of_torchao_of_another_size("optimizer._component_=torchao.optim.AdamW8bit", "optimizer.block_size=128");
     TRAIN optimizer_in_bwd_with_clipping("optimizer_in_bwd=True", "clip_grad_norm=1.0");
     TRAIN optimizer_in_bwd_with_accumulation(): |t| {
         t.edit("run.yaml", "batch_size: 2", "batch_size: 2\noptimizer_in_bwd: True\ngradient_accumulation_steps: 2");
@@ -225,10 +232,21 @@ refused! {
         t.write("rows.jsonl", ROW.repeat(4) + &long + "\n" + ROW);
     };
     TRAIN pack_longer_than_the_model("dataset.packed=True", "tokenizer.max_seq_len=100");
+    TRAIN rows_are_masked_whole("tokenizer.max_seq_len=8", "dataset.train_on_input=False"): |t| {
+        let masked = json!({"input": "x".repeat(20), "output": "b"}).to_string() + "\n";
+        t.write("rows.jsonl", masked.repeat(6));
+    };
     TRAIN array_is_cut(): |t| t.write("rows.jsonl", "[{\"input\": \"a\", \"output\": \"b\"}, {\"input\":");
     TRAIN rows_too_few_for_one_step(): |t| t.write("rows.jsonl", ROW);
     TRAIN rows_too_few_to_accumulate("gradient_accumulation_steps=8");
     TRAIN batch_of_more_rows_than_can_be_counted("batch_size=8", "gradient_accumulation_steps=9223372036854775807");
+}
+
+// Several ranks.
+refused! {
+    RANKS rows_too_few_for_the_ranks("batch_size=8");
+    RANKS layer_that_the_model_has_not("custom_sharded_layers=[tok_embeddings, layers.7]");
+    RANKS checkpointing_of_single_ops("ac_mode=selective", "ac_option=op");
 }
 
 // The output folder.
@@ -254,6 +272,11 @@ refused! {
     TRAIN resume_with_nothing_left("resume_from_checkpoint=True"): |t| t.train(&[]);
     TRAIN resume_with_another_optimizer(
         "resume_from_checkpoint=True", "epochs=2", "optimizer=torch.optim.SGD"): |t| t.train(&[]);
+    TRAIN resume_with_moments_in_8_bits("resume_from_checkpoint=True", "epochs=2",
+        "optimizer._component_=bitsandbytes.optim.AdamW", "optimizer.optim_bits=8"): |t| t.train(&[]);
+    TRAIN resume_with_moments_no_longer_in_8_bits("resume_from_checkpoint=True", "epochs=2"): |t| {
+        t.train(&["optimizer._component_=bitsandbytes.optim.AdamW", "optimizer.optim_bits=8"]);
+    };
     TRAIN resume_with_another_shape("resume_from_checkpoint=True", "epochs=2"): |t| {
         t.train(&[]);
         t.describe(&json!({"intermediate_size": 16}));

@@ -7,6 +7,8 @@ mod download;
 mod first_run;
 #[cfg(feature = "mpi")]
 mod mpi;
+mod optimizers;
+mod profiling;
 mod ranks;
 mod runs;
 mod tiny;

@@ -125,18 +125,23 @@ fn what_is_wrong_is_said_once() {
 fn processes_with_different_configs_stop_before_they_train() {
     let Some(conformance) = testing::conformance_dir() else { return };
     let out = tempfile::tempdir().expect("a temporary folder");
-    let mut command = mpirun(&conformance, 1, &[]);
-    let run = |seed: &str| {
+    let run = |more: &str| {
         let dir = format!("output_dir={}", out.path().join("run").display());
-        ["run", RECIPE, "--config", "training/tiny_full.yaml", &dir, &format!("seed={seed}")].map(str::to_owned)
+        ["run", RECIPE, "--config", "training/tiny_full.yaml", &dir, "seed=1", more].map(str::to_owned)
     };
-    command.args(run("1")).arg(":").args(["-n", "1"]).arg(tune(&conformance).get_program()).args(run("2"));
-    let output = command.output().expect("mpirun starts");
-    let text = stderr(&output);
-    assert!(!output.status.success(), "{text}");
-    assert!(text.contains("rank 1 has another config than rank 0"), "{text}");
-    assert!(text.contains("rank 0: `seed: 1`, rank 1: `seed: 2`"), "{text}");
-    assert!(!out.path().join("run").exists(), "nothing was written");
+    for (change, difference) in [
+        ("seed=2", "rank 0: `seed: 1`, rank 1: `seed: 2`"),
+        ("offload.optimizer=disk", "rank 0: no `offload.optimizer`, rank 1: `offload.optimizer: \"disk\"`"),
+    ] {
+        let mut command = mpirun(&conformance, 1, &[]);
+        command.args(run("seed=1")).arg(":").args(["-n", "1"]).arg(tune(&conformance).get_program()).args(run(change));
+        let output = command.output().expect("mpirun starts");
+        let text = stderr(&output);
+        assert!(!output.status.success(), "{text}");
+        assert!(text.contains("rank 1 has another config than rank 0"), "{text}");
+        assert!(text.contains(difference), "{text}");
+        assert!(!out.path().join("run").exists(), "nothing was written");
+    }
 }
 
 /// Waits until a command has ended, however it ends; panics after a minute.
@@ -218,5 +223,10 @@ fn a_failure_while_training_ends_all_with_its_cause() {
     let output = command.output().expect("mpirun starts");
     let text = stderr(&output);
     assert!(!output.status.success() && start.elapsed() < Duration::from_secs(20), "{text}");
-    assert!(text.contains("loss is not finite at step"), "{text}");
+    assert_eq!(text.matches("loss is not finite at step").count(), 1, "{text}");
+    assert_eq!(
+        text.matches("hint: start again with a lower `optimizer.lr`, or `clip_grad_norm=1.0`").count(),
+        1,
+        "{text}"
+    );
 }

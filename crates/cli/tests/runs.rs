@@ -1,23 +1,24 @@
 //! Runs of the program: what a checkpoint must hold so that a run can go on as if it had never stopped.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
 use super::common::{LoggedStep, parse_log, read_log, succeed, tune};
 use super::tiny_folder;
 
 /// Steps of an epoch: 13 rows, two a step, the last one left out.
-const STEPS: u64 = 6;
+pub(crate) const STEPS: u64 = 6;
 
 /// A folder to run in: a model to start from in `base`, rows and a config.
-struct Place(tempfile::TempDir);
+pub(crate) struct Place(tempfile::TempDir);
 
 impl Place {
     /// With 13 rows.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_rows((0..13).map(tiny_folder::row))
     }
 
-    fn with_rows(rows: impl IntoIterator<Item = serde_json::Value>) -> Self {
+    pub(crate) fn with_rows(rows: impl IntoIterator<Item = serde_json::Value>) -> Self {
         let place = Self(tempfile::tempdir().expect("a temporary folder"));
         tiny_folder::write_model(&place.at("base"), true);
         tiny_folder::write_rows(&place.at("rows.json"), rows);
@@ -25,16 +26,16 @@ impl Place {
         place
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
     /// Trains into the folder `out`; gives what was said on stderr.
-    fn train(&self, out: &str, overrides: &[&str]) -> String {
+    pub(crate) fn train(&self, out: &str, overrides: &[&str]) -> String {
         self.train_on(2, out, overrides)
     }
 
-    fn train_on(&self, threads: usize, out: &str, overrides: &[&str]) -> String {
+    pub(crate) fn train_on(&self, threads: usize, out: &str, overrides: &[&str]) -> String {
         let mut command = tune(self.0.path());
         command.env("FERROTUNE_NUM_THREADS", threads.to_string());
         command.args(["run", "full_finetune_single_device", "--config", "run.yaml", &format!("output_dir={out}")]);
@@ -43,7 +44,7 @@ impl Place {
     }
 
     /// Goes on in the folder `out` from a checkpoint of another run, as if that run had been stopped after it.
-    fn resume(&self, from: &str, checkpoint: &str, out: &str, overrides: &[&str]) -> String {
+    pub(crate) fn resume(&self, from: &str, checkpoint: &str, out: &str, overrides: &[&str]) -> String {
         copy_folder(&self.at(from).join(checkpoint), &self.at(out).join(checkpoint));
         let resumed = ["resume_from_checkpoint=True"];
         self.train(out, &[overrides, &resumed].concat())
@@ -51,7 +52,7 @@ impl Place {
 
     /// Panics unless both runs have the same checkpoint.
     #[track_caller]
-    fn assert_same_checkpoint(&self, what: &str, found: &str, expected: &str, checkpoint: &str) {
+    pub(crate) fn assert_same_checkpoint(&self, what: &str, found: &str, expected: &str, checkpoint: &str) {
         for file in ["model.safetensors", "optimizer.safetensors"] {
             let read = |out: &str| std::fs::read(self.at(out).join(checkpoint).join(file)).ok();
             let (found, expected) = (read(found), read(expected));
@@ -65,7 +66,7 @@ impl Place {
     }
 
     /// The logged steps without what depends on the clock.
-    fn log(&self, out: &str) -> Vec<LoggedStep> {
+    pub(crate) fn log(&self, out: &str) -> Vec<LoggedStep> {
         let mut steps = read_log(&self.at(out));
         steps.iter_mut().for_each(|step| step.values.retain(|(name, _)| name != "tokens_per_second_per_gpu"));
         steps
@@ -98,8 +99,8 @@ const COSINE: [&str; 2] = [
     "lr_scheduler._component_=torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup",
     "lr_scheduler.num_warmup_steps=2",
 ];
-const BF16: &str = "dtype=bf16";
-const IN_BACKWARD: &str = "optimizer_in_bwd=True";
+pub(crate) const BF16: &str = "dtype=bf16";
+pub(crate) const IN_BACKWARD: &str = "optimizer_in_bwd=True";
 const EVERY_STEP: &str = "save_every_n_steps=1";
 
 fn copy_folder(from: &Path, to: &Path) {
@@ -120,7 +121,7 @@ fn folders(out: &Path) -> Vec<String> {
 
 /// Checks that a run that goes on after each of these steps ends as one that was never stopped, and that a run which was
 /// stopped twice does too.
-fn check_resuming(what: &str, overrides: &[&str], total_steps: u64, stops: &[u64]) {
+pub(crate) fn check_resuming(what: &str, overrides: &[&str], total_steps: u64, stops: &[u64]) {
     let place = Place::new();
     let overrides = [&[EVERY_STEP], overrides].concat();
     place.train("whole", &overrides);
@@ -297,4 +298,47 @@ fn a_difference_between_runs_is_noticed() {
     let same = std::panic::catch_unwind(|| place.assert_same_checkpoint("runs", "other", "one", "epoch_1"));
     assert!(same.is_err(), "runs with different learning rates have the same checkpoint");
     assert_eq!(parse_log("Step 1 | loss:2.5 \n")[0].get("loss"), Some(2.5));
+}
+
+#[test]
+fn an_infinite_limit_logs_the_norm_and_clips_nothing() {
+    let place = Place::new();
+    place.train("free", &[]);
+    place.train("limited", &["clip_grad_norm=inf", "log_level=WARNING"]);
+    assert!(place.log("free").iter().all(|step| step.get("grad_norm").is_none()));
+    assert!(place.log("limited").iter().all(|step| step.get("grad_norm").is_some_and(|norm| norm > 0.0)));
+    place.assert_same_checkpoint("infinite limit", "limited", "free", "epoch_1");
+}
+
+/// A command that may write no file of more than some KiB.
+#[cfg(target_os = "linux")]
+fn with_small_files(place: &Place, kib: u32, arguments: &[&str]) -> Output {
+    let inner = tune(&place.at(""));
+    let mut command = Command::new("bash");
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let script = format!("trap '' XFSZ && ulimit -f {kib} && exec \"$0\" \"$@\"");
+    command.args(["-c", &script]).arg(inner.get_program()).args(arguments).current_dir(place.at(""));
+    command.output().expect("a shell starts")
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_checkpoint_that_cannot_be_written_leaves_the_one_before() {
+    let place = Place::new();
+    place.train("out", &["epochs=1"]);
+    let resumed =
+        ["run", "full_finetune_single_device", "--config", "run.yaml", "output_dir=out", "resume_from_checkpoint=True"];
+    let output = with_small_files(&place, 8, &resumed);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("error: cannot write `out") && stderr.contains("File too large"), "{stderr}");
+    assert_eq!(folders(&place.at("out")), ["epoch_0"], "{stderr}");
+    succeed(tune(&place.at("")).args(resumed));
+    place.train("whole", &[]);
+    place.assert_same_checkpoint("after a full disk", "out", "whole", "epoch_1");
 }

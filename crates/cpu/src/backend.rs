@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use tensor::ops::adamw::AdamWStep;
+use tensor::ops::adamw8bit::Quantised;
 use tensor::ops::attention::AttentionDims;
 use tensor::ops::head_loss::HeadLossOut;
 use tensor::ops::rope::RopeDims;
@@ -15,7 +16,7 @@ use crate::crew::Crew;
 use crate::plan::PlanBackend;
 use crate::pool::Pool;
 use crate::{Error, Isa, os};
-use crate::{adamw, attention, elementwise, embedding, head_loss, matmul, rms_norm, rope, sgd, swiglu};
+use crate::{adamw, adamw8bit, attention, elementwise, embedding, head_loss, matmul, rms_norm, rope, sgd, swiglu};
 
 /// How a backend runs.
 #[derive(Debug, Clone, Copy, Default)]
@@ -247,6 +248,17 @@ impl Backend for CpuBackend {
         step: &AdamWStep,
     ) -> Result<()> {
         adamw::step(self, param, exp_avg, exp_avg_sq, grad, step)
+    }
+
+    fn adamw8bit_step(
+        &self,
+        param: &mut Tensor,
+        exp_avg: Quantised<'_>,
+        exp_avg_sq: Quantised<'_>,
+        grad: &Tensor,
+        step: &AdamWStep,
+    ) -> Result<()> {
+        adamw8bit::step(self, param, exp_avg, exp_avg_sq, grad, step)
     }
 
     fn sgd_step(

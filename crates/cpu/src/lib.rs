@@ -10,6 +10,7 @@
 //!   team.rs     threads                                     os.rs      cores
 //!   plan.rs     a backend that only counts memory
 //!   isa.rs      instruction sets                            numbers.rs element types, exp, sums
+//!   rounding.rs how weights are rounded
 //! ```
 //!
 //! The environment variable `FERROTUNE_CPU_ISA` (`portable`, `avx2`, `avx512`, `avx512bf16` or `neon`) overrides the
@@ -18,6 +19,7 @@
 //! Numbers: the same inputs and number of threads give the same bits, whichever worker takes which task.
 
 mod adamw;
+mod adamw8bit;
 mod attention;
 mod backend;
 mod buffer;
@@ -39,6 +41,7 @@ mod pool;
 mod region;
 mod rms_norm;
 mod rope;
+mod rounding;
 mod scratch;
 mod sgd;
 mod swiglu;

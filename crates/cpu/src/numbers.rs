@@ -15,6 +15,8 @@ pub(crate) trait Element: bytemuck::Pod + Send + Sync {
     fn to_f32(self) -> f32;
     /// The nearest value to `x`.
     fn from_f32(x: f32) -> Self;
+    /// One of the two values around `x`, up or down by the upper 16 bits of `random`; see [`tensor::ops::rounding`].
+    fn from_f32_by_chance(x: f32, random: u32) -> Self;
     /// The same slice, if elements are f32.
     fn as_f32(slice: &[Self]) -> Option<&[f32]>;
     /// The same slice, if elements are bf16.
@@ -31,6 +33,11 @@ impl Element for f32 {
 
     #[inline(always)]
     fn from_f32(x: f32) -> Self {
+        x
+    }
+
+    #[inline(always)]
+    fn from_f32_by_chance(x: f32, _: u32) -> Self {
         x
     }
 
@@ -63,6 +70,15 @@ impl Element for bf16 {
     }
 
     #[inline(always)]
+    fn from_f32_by_chance(x: f32, random: u32) -> Self {
+        let bits = x.to_bits();
+        // Infinity has zeros where bits are added, so it stays.
+        let rounded = bits.wrapping_add(random >> 16) >> 16;
+        let nan = (bits >> 16) | 0x40;
+        Self::from_bits(if x.is_nan() { nan } else { rounded } as u16)
+    }
+
+    #[inline(always)]
     fn as_f32(_: &[Self]) -> Option<&[f32]> {
         None
     }
@@ -85,7 +101,7 @@ macro_rules! with_element {
                 type $T = half::bf16;
                 $body
             }
-            tensor::DType::I32 => unreachable!("the op's check admits floating-point tensors only"),
+            tensor::DType::I32 | tensor::DType::U8 => unreachable!("the op's check admits floating-point tensors only"),
         }
     };
 }

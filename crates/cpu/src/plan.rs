@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tensor::ops::adamw::{self, AdamWStep};
+use tensor::ops::adamw8bit::{self, Quantised};
 use tensor::ops::attention::{self, AttentionDims};
 use tensor::ops::head_loss::{self, HeadLossOut};
 use tensor::ops::matmul::{self, MatmulDims};
@@ -247,6 +248,17 @@ impl Backend for PlanBackend {
         _: &AdamWStep,
     ) -> Result<()> {
         adamw::check(param, exp_avg, exp_avg_sq, grad).map(drop)
+    }
+
+    fn adamw8bit_step(
+        &self,
+        param: &mut Tensor,
+        exp_avg: Quantised<'_>,
+        exp_avg_sq: Quantised<'_>,
+        grad: &Tensor,
+        _: &AdamWStep,
+    ) -> Result<()> {
+        adamw8bit::check(param, &exp_avg, &exp_avg_sq, grad).map(drop)
     }
 
     fn sgd_step(

@@ -53,6 +53,7 @@ impl State {
     }
 
     fn count_live(&mut self, len_bytes: usize) {
+        self.stats.taken_bytes += len_bytes as u64;
         self.stats.live_bytes += len_bytes;
         self.stats.peak_live_bytes = self.stats.peak_live_bytes.max(self.stats.live_bytes);
         self.stats.peak_held_bytes = self.stats.peak_held_bytes.max(self.stats.live_bytes + self.stats.cached_bytes);
@@ -123,7 +124,9 @@ impl Pool {
         let is_planned = self.state().is_planned;
         let len_bytes = len_bytes.max(MIN_BYTES);
         let region = if is_planned { Region::planned(len_bytes) } else { Region::in_file(dir, len_bytes)? };
-        self.state().stats.file_bytes += len_bytes;
+        let stats = &mut self.state().stats;
+        stats.file_bytes += len_bytes;
+        stats.peak_file_bytes = stats.peak_file_bytes.max(stats.file_bytes);
         Ok(region)
     }
 

@@ -1,15 +1,18 @@
 //! Stochastic gradient descent with optional momentum: one pass over parameter, buffer and gradient.
 //!
-//! Numbers: factors are computed in f64 and rounded to f32; the update is computed in f32 and each stored value rounded once.
+//! Numbers: factors are computed in f64 and rounded to f32; the update is computed in f32 and each stored value rounded once, the
+//!          parameter as the step says.
 
+use tensor::ops::rounding::Rounding;
 use tensor::ops::sgd::{SgdStep, check};
 use tensor::{Result, Tensor};
 
 use crate::CpuBackend;
 use crate::buffer::{Read, Write};
 use crate::crew::Rows;
-use crate::isa::per_isa;
+use crate::isa::{Isa, per_isa};
 use crate::numbers::{Element, with_element};
+use crate::rounding::{Round, ToNearest, of_dtype};
 
 /// The numbers of a step as the loop uses them.
 #[derive(Clone, Copy)]
@@ -26,6 +29,8 @@ struct Factors {
     of_gradient: f32,
     /// Of the buffer in the direction of the step.
     of_buffer: f32,
+    /// Whether the buffer holds nothing yet.
+    is_first: bool,
 }
 
 impl Factors {
@@ -40,35 +45,41 @@ impl Factors {
             added: added as f32,
             of_gradient,
             of_buffer: of_buffer as f32,
+            is_first: step.first,
         }
     }
 }
 
 per_isa! {
-    fn update_plain<const FMA: bool, T: Element, G: Element>(param: &mut [T], grad: &[G], f: Factors) {
-        for (p, g) in param.iter_mut().zip(grad) {
+    fn update_plain<const FMA: bool, T: Element, G: Element, R: Round>(
+        param: &mut [T],
+        grad: &[G],
+        f: Factors,
+        round: R,
+    ) {
+        for (index, (p, g)) in (0u32..).zip(param.iter_mut().zip(grad)) {
             let p_wide = p.to_f32();
             let g = f.grad_scale * g.to_f32() + f.weight_decay * p_wide;
-            *p = T::from_f32(p_wide - f.lr * g);
+            *p = round.round(p_wide - f.lr * g, index);
         }
     }
 }
 
 per_isa! {
-    fn update_with_momentum<const FMA: bool, T: Element, G: Element>(
+    fn update_with_momentum<const FMA: bool, T: Element, G: Element, R: Round>(
         param: &mut [T],
         buffer: &mut [T],
         grad: &[G],
-        first: bool,
         f: Factors,
+        round: R,
     ) {
-        for ((p, b), g) in param.iter_mut().zip(buffer).zip(grad) {
+        for (index, ((p, b), g)) in (0u32..).zip(param.iter_mut().zip(buffer).zip(grad)) {
             let p_wide = p.to_f32();
             let g = f.grad_scale * g.to_f32() + f.weight_decay * p_wide;
             // What the buffer holds before the first update counts for nothing, even NaN.
-            let old = if first { 0.0 } else { b.to_f32() };
+            let old = if f.is_first { 0.0 } else { b.to_f32() };
             let momentum = f.kept * old + f.added * g;
-            *p = T::from_f32(p_wide - f.lr * (f.of_gradient * g + f.of_buffer * momentum));
+            *p = round.round(p_wide - f.lr * (f.of_gradient * g + f.of_buffer * momentum), index);
             *b = T::from_f32(momentum);
         }
     }
@@ -83,21 +94,37 @@ pub(crate) fn step(
     step: &SgdStep,
 ) -> Result<()> {
     let len = check(param, momentum_buffer.as_deref(), grad)?;
-    let (isa, factors) = (backend.isa, Factors::new(step));
+    let (isa, f, rounding) = (backend.isa, Factors::new(step), of_dtype(step.rounding, param.dtype()));
     with_element!(param.dtype(), T => with_element!(grad.dtype(), G => {
         let grad = Read::<G>::of(grad)?;
         let mut param = Write::<T>::of(param)?;
-        let outputs = Rows::new(&mut param, 1);
-        match momentum_buffer {
-            None => backend.crew.run_elements(len, outputs, |part, param| update_plain(isa, param, &grad[part], factors)),
-            Some(buffer) => {
-                let mut buffer = Write::<T>::of(buffer)?;
-                let outputs = (outputs, Rows::new(&mut buffer, 1));
-                backend.crew.run_elements(len, outputs, |part, (param, buffer)| {
-                    update_with_momentum(isa, param, buffer, &grad[part], step.first, factors);
-                });
+        let mut buffer = momentum_buffer.map(Write::<T>::of).transpose()?;
+        let outputs = (Rows::new(&mut param, 1), buffer.as_mut().map(|buffer| Rows::new(buffer, 1)));
+        backend.crew.run_elements(len, outputs, |part, (param, buffer)| match rounding {
+            Rounding::Nearest => update(isa, param, buffer, &grad[part], f, ToNearest),
+            Rounding::Stochastic(bits) => {
+                let mut buffer = buffer;
+                for (range, bits) in bits.stretches(part.start, part.len()) {
+                    let grad = &grad[part.start + range.start..part.start + range.end];
+                    let buffer = buffer.as_deref_mut().map(|buffer| &mut buffer[range.clone()]);
+                    update(isa, &mut param[range], buffer, grad, f, bits);
+                }
             }
-        }
+        });
     }));
     Ok(())
+}
+
+fn update<T: Element, G: Element, R: Round>(
+    isa: Isa,
+    param: &mut [T],
+    buffer: Option<&mut [T]>,
+    grad: &[G],
+    f: Factors,
+    round: R,
+) {
+    match buffer {
+        None => update_plain(isa, param, grad, f, round),
+        Some(buffer) => update_with_momentum(isa, param, buffer, grad, f, round),
+    }
 }

@@ -20,7 +20,7 @@ fn zip(sums: &mut [f32], bytes: &[u8], dtype: DType, each: impl Fn(&mut f32, f32
                 each(sum, f32::from_ne_bytes(number));
             }
         }
-        DType::I32 => unreachable!("only floating-point tensors are summed"),
+        DType::I32 | DType::U8 => unreachable!("only floating-point tensors are summed"),
     }
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn round(bytes: &mut [u8], sums: &[f32], dtype: DType) {
             }
         }
         DType::F32 => bytes.copy_from_slice(bytemuck::cast_slice(sums)),
-        DType::I32 => unreachable!("only floating-point tensors are summed"),
+        DType::I32 | DType::U8 => unreachable!("only floating-point tensors are summed"),
     }
 }
 

@@ -15,7 +15,7 @@ use tensor::DType;
 pub(crate) const MAX_HEADER_BYTES: usize = 120;
 const FIXED_BYTES: usize = 26;
 const NO_ROOT: u32 = u32::MAX;
-const DTYPES: [DType; 3] = [DType::F32, DType::Bf16, DType::I32];
+const DTYPES: [DType; 4] = [DType::F32, DType::Bf16, DType::I32, DType::U8];
 
 /// The operations there are. The order is the code in headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

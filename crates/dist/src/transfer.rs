@@ -47,6 +47,7 @@ pub(crate) fn all_gather(
     full: Tensor,
     shard: &Tensor,
 ) -> Result<Tensor> {
+    let _span = backend.span(|| "all_gather");
     let Groups { list, stage, counters, .. } = groups;
     list[group].agree(operation)?;
     let engine = &mut *list[group].engine;
@@ -76,6 +77,7 @@ pub(crate) fn reduce_scatter(
     full: Tensor,
     accumulate: bool,
 ) -> Result<Reduced> {
+    let _span = backend.span(|| "reduce_scatter");
     let Groups { list, stage, counters, .. } = groups;
     list[group].agree(operation)?;
     let engine = &mut *list[group].engine;
@@ -134,6 +136,7 @@ pub(crate) fn all_reduce(
     backend: &dyn Backend,
     x: Tensor,
 ) -> Result<Tensor> {
+    let _span = backend.span(|| "all_reduce");
     let Groups { list, stage, counters, .. } = groups;
     list[group].agree(operation)?;
     let engine = &mut *list[group].engine;

@@ -2,7 +2,7 @@
 
 use tensor::ops::sgd::SgdStep;
 
-use crate::StepScale;
+use crate::{Place, StepScale, rounding};
 
 config::component! {
     /// Stochastic gradient descent (`torch.optim.SGD`).
@@ -23,12 +23,14 @@ config::component! {
         pub fused: Option<bool> = None,
         /// `True` is accepted and changes nothing, as `fused`.
         pub foreach: Option<bool> = None,
+        /// Round bf16 weights up or down by chance, by the run's seed, so that small updates are not lost.
+        pub stochastic_rounding: bool = false,
     }
 }
 
 impl SgdConfig {
     /// The numbers of one step.
-    pub(crate) fn numbers(&self, scale: &StepScale) -> SgdStep {
+    pub(crate) fn numbers(&self, scale: &StepScale, place: &Place) -> SgdStep {
         SgdStep {
             lr: scale.lr,
             momentum: self.momentum,
@@ -38,6 +40,7 @@ impl SgdConfig {
             maximize: self.maximize,
             first: scale.step == 1,
             grad_scale: scale.grad_scale,
+            rounding: rounding(self.stochastic_rounding, scale, place),
         }
     }
 }

@@ -104,33 +104,6 @@ fn check_loss(node: &Node, problems: &mut Problems) -> Option<Loss> {
     Some(Loss(config))
 }
 
-config::component! {
-    /// The profiler's keys; it is not available yet in this version.
-    pub struct ProfilerConfig {
-        /// Whether to profile.
-        pub enabled: bool = false,
-        .. /** The other keys, which mean nothing without profiling. */ pub rest: config::Map
-    }
-}
-
-chosen_by_name! {
-    /// The `profiler` section.
-    Profiler(ProfilerConfig), PROFILERS, "profiler"
-}
-
-/// Components of `profiler`.
-pub(crate) const PROFILERS: Names<Check<Profiler>> = Names {
-    role: "profiler",
-    built: &[(&["torchtune.training.setup_torch_profiler"], |node, problems| {
-        let config = ProfilerConfig::check(node, problems)?;
-        if config.enabled {
-            problems.notice("`profiler.enabled` has no effect: profiling is not available yet in this version");
-        }
-        Some(Profiler(config))
-    })],
-    not_built: &[],
-};
-
 /// A kind of component of which none is built in this version.
 const fn not_built(role: &'static str, names: &'static [&'static str]) -> Names<Check<()>> {
     Names { role, built: &[], not_built: names }
@@ -240,8 +213,12 @@ pub(crate) fn made_files(vocabulary: Option<&GgufVocab>) -> Result<SideFiles> {
     ])
 }
 
-/// Checks that the model has a row of its embedding for every token and sees every row of the data whole.
+/// Checks that there is something to learn, that the model has a row of its embedding for every token, and that it sees every
+/// row of the data whole.
 pub(crate) fn check_rows(dataset: &Dataset, model: &DecoderConfig) -> Result<()> {
+    if !dataset.has_labels() && !dataset.is_empty() {
+        return Err(Error::NothingToLearn { num_rows: dataset.len() });
+    }
     if let Some(token) = dataset.max_token().filter(|&t| t as usize >= model.vocab_size) {
         return Err(Error::TokenOutside { token, vocab_size: model.vocab_size });
     }
@@ -310,11 +287,13 @@ pub(crate) fn check_output_dirs(
     checkpointer: &Checkpointer,
     output_dir: Option<&Path>,
     log_dir: Option<&Path>,
+    profile_dir: Option<&Path>,
     config: &Merged,
     problems: &mut Problems,
 ) {
     let own = ("checkpointer.output_dir", Some(checkpointer.0.output_dir.as_path()));
-    for (key, dir) in [("output_dir", output_dir), own, ("metric_logger.log_dir", log_dir)] {
+    let others = [("metric_logger.log_dir", log_dir), ("profiler.output_dir", profile_dir)];
+    for (key, dir) in [("output_dir", output_dir), own].into_iter().chain(others) {
         let (Some(dir), Some(node)) = (dir, config.root().at(key)) else { continue };
         let error = checkpoint::check_not_inside(dir, &[&checkpointer.0.checkpoint_dir]);
         if let Err(error @ checkpoint::Error::OutputInsideCheckpoint { .. }) = error {

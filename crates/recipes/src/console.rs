@@ -41,6 +41,13 @@ impl Console {
         }
     }
 
+    /// What the user has asked to see, whatever the `log_level`.
+    pub(crate) fn show(self, text: &str) {
+        if self.level < Level::Silent {
+            metrics::notice(text.trim_end());
+        }
+    }
+
     /// What the recipe does.
     pub(crate) fn info(self, text: &str) {
         if self.level <= Level::Info {

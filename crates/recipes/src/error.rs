@@ -79,6 +79,14 @@ pub enum Error {
         /// Rows of the embedding.
         vocab_size: usize,
     },
+    /// Every label of every row is masked.
+    #[error(
+        "nothing to learn: no row of the dataset has an unmasked token\n  expected one at least, found {num_rows} rows that are masked whole"
+    )]
+    NothingToLearn {
+        /// Rows.
+        num_rows: usize,
+    },
     /// A row is longer than the model can see.
     #[error(
         "{} is longer than the model\n  expected at most {limit} tokens = `max_position_embeddings` (`model.max_seq_len`), found {found}",
@@ -119,6 +127,14 @@ pub enum Error {
         error: Box<Error>,
         /// The newest complete checkpoint of the run.
         last: Option<PathBuf>,
+        /// Whether gradients were clipped.
+        is_clipped: bool,
+    },
+    /// A checkpoint could not be written.
+    #[error(transparent)]
+    NotSaved {
+        /// Why.
+        source: Box<Error>,
     },
     /// A resumed run that has nothing left to do.
     #[error("nothing to train: `{checkpoint}` has already made {done} of {total} steps")]
@@ -195,17 +211,17 @@ pub enum Error {
         message: String,
     },
     /// Processes of one run were started with different configs.
-    #[error("rank {rank} has another config than rank 0\n  rank 0: `{first}`, rank {rank}: `{other}`")]
+    #[error("rank {rank} has another config than rank 0\n  rank 0: {first}, rank {rank}: {other}")]
     OtherConfig {
         /// The first rank that differs.
         rank: usize,
-        /// The first line that differs, on rank 0.
+        /// The first key that differs, on rank 0: `` `seed: 1` ``, or `` no `seed` ``.
         first: String,
-        /// That line on the other rank.
+        /// That key on the other rank.
         other: String,
     },
-    /// A process of the run could not begin, and has said why.
-    #[error("rank {rank} cannot begin")]
+    /// A process of the run has failed, and has said why.
+    #[error("rank {rank} has failed")]
     ToldByRank {
         /// The rank.
         rank: usize,
@@ -235,6 +251,14 @@ pub enum Error {
         /// Bytes that are free.
         free: u64,
     },
+    /// Profiles cannot be written.
+    #[error("cannot write profiles to `{}`", dir.display())]
+    ProfileDir {
+        /// The folder.
+        dir: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// Ranks could not exchange what they had to.
     #[error(transparent)]
     Ranks(#[from] dist::Error),
@@ -259,6 +283,24 @@ pub struct Remedy {
     pub fits: bool,
 }
 
+/// An error as people read it: `error: …`, its causes, an empty line and the hint.
+pub fn told(error: &dyn std::error::Error, hint: Option<&str>) -> String {
+    let mut text = format!("error: {error}");
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let line = inner.to_string();
+        // Many errors print their cause themselves.
+        if !text.contains(&line) {
+            text.push_str(&format!("\n  caused by: {line}"));
+        }
+        cause = inner.source();
+    }
+    if let Some(hint) = hint {
+        text.push_str(&format!("\n\nhint: {hint}"));
+    }
+    text
+}
+
 impl Error {
     /// One action that helps, if there is one.
     pub fn hint(&self) -> Option<String> {
@@ -274,23 +316,34 @@ impl Error {
             Self::TokenOutside { .. } => {
                 Some("use the tokenizer that belongs to the model, or a model with a larger vocabulary".to_owned())
             }
-            Self::RowTooLong { limit, .. } => Some(format!("`tokenizer.max_seq_len={limit}` cuts longer rows")),
-            Self::Diverged { last: Some(_), .. } => Some(
-                "resume with `tune run … resume_from_checkpoint=True`, a lower `optimizer.lr`, or `clip_grad_norm=1.0`"
+            Self::NothingToLearn { .. } => Some(
+                "raise `tokenizer.max_seq_len` if it cuts the answers off, or train on the questions too with \
+                 `dataset.train_on_input=True`"
                     .to_owned(),
             ),
-            Self::NonFinite { .. } | Self::NonFiniteWeights { .. } | Self::Diverged { .. } => {
-                Some("start again with a lower `optimizer.lr`, or `clip_grad_norm=1.0`".to_owned())
+            Self::RowTooLong { limit, .. } => Some(format!("`tokenizer.max_seq_len={limit}` cuts longer rows")),
+            Self::Diverged { last, is_clipped, .. } => {
+                let begin = if last.is_some() {
+                    "resume with `tune run … resume_from_checkpoint=True` and"
+                } else {
+                    "start again with"
+                };
+                let clip = if *is_clipped { "" } else { ", or `clip_grad_norm=1.0`" };
+                Some(format!("{begin} a lower `optimizer.lr`{clip}"))
             }
+            Self::NonFinite { .. } | Self::NonFiniteWeights { .. } => Some("lower `optimizer.lr`".to_owned()),
             Self::NotEnoughMemory { remedy, .. } => remedy.as_ref().map(|remedy| {
                 let settings = remedy.settings.join(" ");
                 let left = if remedy.fits { "" } else { ", still too much: take a smaller model or shorter rows" };
                 let verb = if remedy.settings.len() == 1 { "brings" } else { "bring" };
                 format!("`{settings}` {verb} it to {}{left}", gib(remedy.total))
             }),
-            Self::OfRank { source, .. } => source.hint(),
+            Self::OfRank { source, .. } | Self::NotSaved { source } => source.hint(),
             Self::TooManyTokens { .. } => Some("lower `batch_size`".to_owned()),
             Self::NotEnoughDisk { .. } => Some("name a folder on a larger disk as `offload.dir`".to_owned()),
+            Self::ProfileDir { .. } => {
+                Some("set `profiler.output_dir` to a folder you can write to, or `profiler.enabled=False`".to_owned())
+            }
             Self::NoPlan { .. } => Some("leave `--plan` out".to_owned()),
             Self::OtherConfig { .. } => Some("start all ranks with the same command line".to_owned()),
             Self::NothingLeft { .. } => Some("raise `epochs` or `max_steps_per_epoch` to train further".to_owned()),
@@ -320,6 +373,7 @@ impl Error {
             | Self::NonFinite { .. }
             | Self::NonFiniteWeights { .. }
             | Self::Diverged { .. }
+            | Self::NotSaved { .. }
             | Self::Tensor(_)
             | Self::Write { .. }
             | Self::Metrics(_) => 1,

@@ -3,14 +3,15 @@
 //! Ranks are threads of this process, or processes under MPI. Both run the same code of `full_finetune`; here they are
 //! started, agree that they can begin, and are told apart when one fails.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use config::{Merged, Notice, Problems};
+use config::{Merged, Node, Notice, Problems};
 use dist::{Cause, Communicator, Mesh};
 
 use crate::full_finetune::{Kind, MeshShape, Run, check as check_config, mesh_shape};
 use crate::settings::FullFinetuneSettings;
-use crate::{Error, Launch, Ranks, Result, Share};
+use crate::{Error, Launch, Ranks, Result, Share, told};
 
 pub(crate) const NAME: &str = "full_finetune_distributed";
 
@@ -57,26 +58,60 @@ fn on_threads(config: &Merged, launch: &Launch<'_>, num_ranks: usize) -> Result<
 }
 
 fn on_processes(config: &Merged, launch: &Launch<'_>, world: &Communicator, local: Share) -> Result<()> {
-    let text = config.to_yaml(config::Order::Sorted);
-    let configs = world.gather_bytes(text.clone().into_bytes()).wait()?;
-    if let Some(rank) = configs.iter().position(|other| *other != configs[0]) {
-        let others = String::from_utf8_lossy(&configs[0]);
-        let own = String::from_utf8_lossy(&configs[rank]);
-        let difference = others.lines().zip(own.lines()).find(|(a, b)| a != b);
-        let (first, other) = difference.unwrap_or_default();
-        return Err(Error::OtherConfig { rank, first: first.trim().to_owned(), other: other.trim().to_owned() });
-    }
+    check_same_config(config, world)?;
     let run = agree(world, prepare(config, launch, world.world_size(), world.rank() == 0))?;
     let train = |world: Communicator| {
         let MeshShape { replicate, shard } = run.mesh();
         let mesh = Mesh::new(world, replicate, shard).map_err(Error::from)?;
-        run.train(&mesh, &launch.open(run.device(), local)?).map_err(WithHint)
+        match run.train(&mesh, &launch.open(run.device(), local)?) {
+            // All ranks have the same loss and the same weights: it is not this one that failed.
+            Err(error @ Error::Diverged { .. }) => Ok(Some(error)),
+            other => other.map(|()| None).map_err(WithHint),
+        }
     };
     // A failure ends every process, this one too, with the cause on the screen.
-    dist::run_rank(world, train).map_err(|cause| match cause {
+    let diverged = dist::run_rank(world, train).map_err(|cause| match cause {
         Cause::Error(WithHint(error)) => error,
         Cause::Panic(message) => Error::RankPanicked { rank: world.rank(), message },
-    })
+    })?;
+    agree(world, diverged.map_or(Ok(()), Err))
+}
+
+/// `Error::OtherConfig` unless all processes were started with the same config.
+fn check_same_config(config: &Merged, world: &Communicator) -> Result<()> {
+    let own = flat(config);
+    let texts: Vec<String> = own.iter().map(|(key, value)| format!("{key}\0{value}\0")).collect();
+    let configs = world.gather_bytes(texts.concat().into_bytes()).wait()?;
+    let Some(rank) = configs.iter().position(|other| *other != configs[0]) else { return Ok(()) };
+    let entries = |bytes: &[u8]| -> BTreeMap<String, String> {
+        let text = String::from_utf8_lossy(bytes);
+        let mut parts = text.split('\0').map(str::to_owned);
+        std::iter::from_fn(|| parts.next().zip(parts.next())).collect()
+    };
+    let [first, other] = [0, rank].map(|rank| entries(&configs[rank]));
+    let key = first.keys().chain(other.keys()).filter(|key| first.get(*key) != other.get(*key)).min();
+    let key = key.map_or("", String::as_str);
+    let told = |entries: &BTreeMap<String, String>| match entries.get(key) {
+        Some(value) => format!("`{key}: {value}`"),
+        None => format!("no `{key}`"),
+    };
+    Err(Error::OtherConfig { rank, first: told(&first), other: told(&other) })
+}
+
+/// Every value of a config by its key.
+fn flat(config: &Merged) -> BTreeMap<String, String> {
+    fn walk(node: &Node, all: &mut BTreeMap<String, String>) {
+        match (node.as_map(), node.as_list()) {
+            (Some(map), _) if !map.is_empty() => map.iter().for_each(|(_, node)| walk(node, all)),
+            (None, Some(list)) if !list.is_empty() => list.iter().for_each(|node| walk(node, all)),
+            _ => {
+                all.insert(node.path().to_owned(), config::to_json(node, config::Order::File).to_string());
+            }
+        }
+    }
+    let mut all = BTreeMap::new();
+    walk(config.root(), &mut all);
+    all
 }
 
 /// An error that is shown with its hint.
@@ -90,7 +125,8 @@ impl From<Error> for WithHint {
 
 impl fmt::Display for WithHint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Told(&self.0).fmt(f)
+        let text = told(&self.0, self.0.hint().as_deref());
+        f.write_str(text.strip_prefix("error: ").unwrap_or(&text))
     }
 }
 
@@ -101,28 +137,8 @@ fn agree<T>(world: &Communicator, outcome: Result<T>) -> Result<T> {
     let Some(rank) = failed.iter().position(|failed| failed == &[1]) else { return outcome };
     let own = outcome.err();
     if let Some(error) = own.as_ref().filter(|_| rank == world.rank()) {
-        metrics::notice(&format!("error: {}", Told(error)));
+        metrics::notice(&told(error, error.hint().as_deref()));
     }
     world.barrier().wait()?;
     Err(Error::ToldByRank { rank, exit_code: own.map_or(2, |error| error.exit_code()) })
-}
-
-/// An error with its causes and its hint.
-struct Told<'a>(&'a Error);
-
-impl fmt::Display for Told<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.0.to_string();
-        f.write_str(&text)?;
-        let mut cause = std::error::Error::source(self.0);
-        while let Some(inner) = cause {
-            let line = inner.to_string();
-            // Many errors print their cause themselves.
-            if !text.contains(&line) {
-                write!(f, "\n  caused by: {line}")?;
-            }
-            cause = inner.source();
-        }
-        self.0.hint().map_or(Ok(()), |hint| write!(f, "\n\nhint: {hint}"))
-    }
 }

@@ -116,7 +116,7 @@ impl MemoryPlan {
         let mesh = Mesh::planned(shape.mesh.replicate, shape.mesh.shard);
         let mut store =
             ParamStore::on_mesh(Arc::clone(&planner), layout, shape.dtype, shape.policy, &mesh, shape.files.clone())?;
-        store.set_optimizer(optimizer.clone());
+        store.set_optimizer(optimizer.clone(), 0);
         // Two micro-batches add up as any number does. Steps, because the first one allocates the states, and what is kept for
         // reuse settles in the next ones.
         let window = vec![worst_batch(shape); shape.accumulation.min(2)];
@@ -135,7 +135,7 @@ impl MemoryPlan {
             optimizer: held.optimizer,
             activations: live.saturating_sub(named),
             buffers,
-            files: stats.file_bytes as u64,
+            files: stats.peak_file_bytes as u64,
         })
     }
 }

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use config::{Described, FieldSpec, Names};
 
-use crate::components::{LOSSES, LossConfig, PROFILERS, ProfilerConfig};
+use crate::components::{LOSSES, LossConfig};
+use crate::profiling::{PROFILERS, ProfilerConfig};
 use crate::registry;
 use crate::settings::{FullFinetuneSettings, GenerateSettings, Offload, PromptSettings};
 
@@ -30,6 +31,14 @@ impl Role {
 
 fn entry<T: Described>(name: &'static str) -> Entry {
     (name, T::ABOUT, T::FIELDS)
+}
+
+fn optimizers() -> Vec<Entry> {
+    let mut all = vec![entry::<optim::AdamWConfig>("torch.optim.AdamW"), entry::<optim::SgdConfig>("torch.optim.SGD")];
+    let of = |package: &'static str| optim::OPTIMIZERS.spellings().filter(move |name| name.starts_with(package));
+    all.extend(of("bitsandbytes.").map(entry::<optim::BitsAndBytesAdamWConfig>));
+    all.extend(of("torchao.").map(entry::<optim::TorchaoAdamW8bitConfig>));
+    all
 }
 
 fn roles() -> Vec<Role> {
@@ -84,11 +93,7 @@ fn roles() -> Vec<Role> {
             &checkpoint::CHECKPOINTERS,
             vec![entry::<checkpoint::CheckpointerConfig>("torchtune.training.FullModelHFCheckpointer")],
         ),
-        Role::new(
-            "`optimizer`",
-            &optim::OPTIMIZERS,
-            vec![entry::<optim::AdamWConfig>("torch.optim.AdamW"), entry::<optim::SgdConfig>("torch.optim.SGD")],
-        ),
+        Role::new("`optimizer`", &optim::OPTIMIZERS, optimizers()),
         Role::new(
             "`lr_scheduler`",
             &optim::SCHEDULES,

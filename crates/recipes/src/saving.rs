@@ -7,11 +7,13 @@ use checkpoint::{
     latest_complete,
 };
 use models::Decoder;
+use optim::Optimizer;
 use serde_json::{Map, Value};
-use tensor::ModelLayout;
+use tensor::{DType, ModelLayout};
 use train::ParamStore;
 
 use crate::console::Console;
+use crate::memory_plan::gib;
 use crate::model_folder::ModelFolder;
 use crate::{Error, Result};
 
@@ -63,10 +65,29 @@ impl Saver<'_> {
     /// Writes a checkpoint that other programs load as a Hugging Face folder and a later run can go on from. All ranks call it;
     /// the first one writes, those that share its copy of the model pass their shards on to it.
     pub(crate) fn save(&self, name: CheckpointName, model: &Decoder, store: &ParamStore, at: Position) -> Result<()> {
-        let started = std::time::Instant::now();
+        let _span = store.backend().span(|| "save");
         if !store.weights_are_finite()? {
             return Err(Error::NonFiniteWeights { step: at.steps_run });
         }
+        self.write(name, model, store, at).map_err(|error| Error::NotSaved { source: Box::new(error) })
+    }
+
+    /// Tells at the start when the disk has no room for a checkpoint.
+    pub(crate) fn notice_room(&self, store: &ParamStore) {
+        // Until a step has allocated the optimizer's states they are not part of what a checkpoint takes.
+        let (needed, free) = (store.checkpoint_bytes(), checkpoint::free_bytes(&self.output_dir));
+        if let Some(free) = free.filter(|free| *free < needed) {
+            self.console.notice(&format!(
+                "a checkpoint of this run takes {}, and `{}` has {} free: make room before the first one is saved",
+                gib(needed),
+                self.output_dir.display(),
+                gib(free)
+            ));
+        }
+    }
+
+    fn write(&self, name: CheckpointName, model: &Decoder, store: &ParamStore, at: Position) -> Result<()> {
+        let started = std::time::Instant::now();
         if !store.saves() {
             return Ok(());
         }
@@ -124,6 +145,28 @@ pub(crate) struct Resumed {
     pub(crate) optimizer_steps: u64,
 }
 
+impl Resumed {
+    /// `Error::CannotResume` unless the checkpoint's optimizer states, if it has any, are those that `optimizer` keeps of weights
+    /// in `dtype`.
+    pub(crate) fn check_states(
+        &self,
+        layout: &ModelLayout,
+        optimizer: &Optimizer,
+        dtype: DType,
+        console: Console,
+    ) -> Result<()> {
+        let Some(states) = self.checkpoint.optimizer()? else { return Ok(()) };
+        let cannot = |error: train::Error| Error::CannotResume {
+            checkpoint: self.checkpoint.path().display().to_string(),
+            reason: format!("its optimizer states are not those that `optimizer` keeps\n  {error}"),
+        };
+        for text in train::check_optimizer(layout, optimizer, dtype, &states).map_err(cannot)? {
+            console.notice(&text);
+        }
+        Ok(())
+    }
+}
+
 /// The newest complete checkpoint in `output_dir`, and where it stands when a step uses `rows_per_step` rows.
 ///
 /// `Error::CannotResume` if its weights are not the model's, or another optimizer made it.
@@ -143,12 +186,15 @@ pub(crate) fn find_resumed(
     let step_in_epoch = state.sampler.rows_used / rows_per_step;
     if !state.sampler.rows_used.is_multiple_of(rows_per_step) {
         return Err(cannot(format!(
-            "it has used {} rows of its epoch, which is no multiple of batch_size * gradient_accumulation_steps = {rows_per_step}",
+            "it has used {} rows of its epoch, which is no multiple of ranks * batch_size * gradient_accumulation_steps = {rows_per_step}",
             state.sampler.rows_used
         )));
     }
-    // An optimizer has several spellings that end alike.
-    let last = |name: &str| name.rsplit('.').next().map(str::to_owned);
+    // An optimizer has several spellings that end alike, and being paged says nothing about its states.
+    let last = |name: &str| {
+        let last = name.rsplit('.').next().unwrap_or_default();
+        last.strip_prefix("Paged").unwrap_or(last).to_owned()
+    };
     if last(&state.optimizer.name) != last(&optimizer.name) {
         let (made_by, wanted) = (&state.optimizer.name, &optimizer.name);
         return Err(cannot(format!("expected `optimizer` to be `{made_by}`, which made it, found `{wanted}`")));

@@ -14,9 +14,9 @@ use optim::{OPTIMIZERS, Optimizer, SCHEDULES, ScheduleConfig};
 use tokenizers::components::{TOKENIZERS, TokenizerConfig};
 
 use crate::components::{
-    COLLATORS, Checkpointer, KD_LOSSES, LOSSES, Loss, PROFILERS, Profiler, QUANTIZERS, REWARD_FUNCTIONS,
-    TENSOR_PARALLEL_PLANS, TRANSFORMS,
+    COLLATORS, Checkpointer, KD_LOSSES, LOSSES, Loss, QUANTIZERS, REWARD_FUNCTIONS, TENSOR_PARALLEL_PLANS, TRANSFORMS,
 };
+use crate::profiling::{PROFILERS, Profiler};
 
 /// Checks every component of a config, and its top-level keys.
 pub(crate) fn check_sections(root: &Node, problems: &mut Problems) {

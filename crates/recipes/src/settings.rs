@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use config::Node;
+use config::{FromNode, Node, Problems};
 use data::DatasetList;
 use metrics::MetricLoggerConfig;
 use models::ModelSection;
@@ -10,7 +10,8 @@ use optim::{Optimizer, ScheduleConfig};
 use tensor::DType;
 use tokenizers::components::TokenizerConfig;
 
-use crate::components::{Checkpointer, Loss, Profiler};
+use crate::components::{Checkpointer, Loss};
+use crate::profiling::Profiler;
 
 config::choice! {
     /// Number format of weights, gradients and optimizer states.
@@ -41,6 +42,26 @@ config::choice! {
         Full = "full",
         /// Every `ac_option`-th block.
         Selective = "selective",
+    }
+}
+
+/// Every how many blocks one is computed twice; 0 means 1, as in the reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockStride(pub usize);
+
+impl FromNode for BlockStride {
+    fn expected() -> String {
+        usize::expected()
+    }
+
+    fn from_node(node: &Node, problems: &mut Problems) -> Option<Self> {
+        if node.as_str() == Some("op") {
+            problems
+                .refuse(node, "computing single ops twice, and keeping others, is not available in this version")
+                .hint("`ac_option=2` computes every second block twice");
+            return None;
+        }
+        usize::from_node(node, problems).map(|stride| Self(stride.max(1)))
     }
 }
 
@@ -153,7 +174,7 @@ config::component! {
         /// Several ranks: which blocks are computed twice, before `enable_activation_checkpointing`; `null` = as that says.
         pub ac_mode: Option<CheckpointMode> = None,
         /// With `ac_mode: selective`: every how many blocks one is computed twice; 0 or `null` = 1.
-        pub ac_option: Option<usize> = None,
+        pub ac_option: Option<BlockStride> = None,
         /// Concerns GPUs only.
         pub activation_offloading_use_streams: Option<Node> = None,
         /// Matrix products in 8 bits; not available yet in this version.
@@ -174,7 +195,7 @@ config::component! {
 
         /// Compile the model; there is nothing to compile here.
         pub compile: Option<Node> = None,
-        /// Profiler; not available yet in this version.
+        /// Profiler; `null` = none.
         pub profiler: Option<Profiler> = None,
         /// Save in the background; not available yet, checkpoints are saved in the foreground.
         pub enable_async_checkpointing: bool = false,

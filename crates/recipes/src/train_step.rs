@@ -51,26 +51,33 @@ pub fn train_window(
 
     store.begin_step(lr)?;
     let mut loss = 0.0;
-    for batch in window {
+    for (number, batch) in window.iter().enumerate() {
+        let _micro_batch = backend.span(|| format!("micro-batch {number}"));
         let (inputs, labels) = upload(&*backend, batch)?;
         let mut cx = Cx::training(&*backend, store);
+        let forward = backend.span(|| "forward");
         let part = model.loss(&mut cx, &inputs, &labels, scale)?;
         loss += f64::from(backend.read_scalar(&part)?);
+        drop(forward);
         if !loss.is_finite() {
             return Err(Error::NonFinite { step, loss, grad_norm: None });
         }
+        let _backward = backend.span(|| "backward");
         cx.backward()?;
     }
     let loss = sum(&world, loss)?;
 
+    let norm = backend.span(|| "gradient norm");
     let grad_norm = if store.updates_in_backward() { None } else { Some(store.gradient_norm()?) };
     if let Some(norm) = grad_norm.filter(|norm| !norm.is_finite()) {
         return Err(Error::NonFinite { step, loss, grad_norm: Some(norm) });
     }
+    drop(norm);
     let factor = match (grad_norm, clip_grad_norm) {
         (Some(norm), Some(max_norm)) => clip_factor(norm, max_norm),
         _ => 1.0,
     };
+    let _optimizer = backend.span(|| "optimizer");
     store.finish_step(factor)?;
     backend.flush()?;
     Ok(Some(StepReport { loss, num_tokens, grad_norm }))

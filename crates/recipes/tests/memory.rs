@@ -2,11 +2,12 @@
 
 use data::Batch;
 use models::DecoderConfig;
+use optim::Moments;
 use recipes::memory_plan::{MemoryPlan, MeshShape, Shape};
 use tensor::{DType, MemoryStats};
 use train::Policy;
 
-use crate::tiny::{Trainer, adamw, batch, rows, shape};
+use crate::tiny::{Trainer, adamw, adamw_in, batch, rows, shape};
 
 /// Six blocks: each is small beside the whole.
 fn deep() -> DecoderConfig {
@@ -142,5 +143,35 @@ fn memory_does_not_grow() {
         let cached = |all: &[MemoryStats]| all.iter().map(|memory| memory.cached_bytes).max().expect("steps");
         let (before, later) = (cached(warm_up), cached(rest));
         assert!(later <= before, "{policy:?}: {later} bytes kept for reuse, {before} at most in the warm-up");
+    }
+}
+
+#[test]
+fn moments_in_8_bits_are_planned_and_held_in_two_bytes_a_parameter() {
+    // Every matrix has 4096 elements at least, and norms weigh nothing.
+    let config = DecoderConfig { vocab_size: 3000, hidden_size: 128, head_dim: 32, ..deep() };
+    let window = [batch(&rows(70, &[(20, 0); 2]), 0..2)];
+    for dtype in [DType::F32, DType::Bf16] {
+        let policy = Policy::default();
+        let bytes_of = |moments: Moments| {
+            let optimizer = adamw_in(moments);
+            let mut trainer = Trainer::new(config.clone(), dtype, policy, optimizer.clone(), 2);
+            for _ in 0..3 {
+                trainer.step(&window, 1e-3).expect("tokens to train on");
+            }
+            let mesh = MeshShape { replicate: 1, shard: 1 };
+            let shape = Shape { mesh, policy, dtype, batch: 2, tokens: 20, accumulation: 1, files: None };
+            let plan = MemoryPlan::new(&trainer.model, &optimizer, &shape, &*trainer.backend).expect("planned");
+            let held = trainer.backend.memory();
+            let (found, expected) = (held.peak_held_bytes + held.scratch_bytes, plan.total() as usize);
+            assert!(found.abs_diff(expected) <= expected / 20, "{dtype}: planned {expected}, held {found}");
+            assert_eq!(plan.optimizer, trainer.store.most_held().optimizer, "{dtype}: planned and held");
+            plan.optimizer as f64 / trainer.model.layout().num_elements() as f64
+        };
+        let (eight, wide) = (bytes_of(Moments::EightBits { min_elements: 4096 }), bytes_of(Moments::F32));
+        assert!((2.03..=2.1).contains(&eight), "{dtype}: {eight} bytes a parameter in 8 bits");
+        assert!((8.0..8.1).contains(&wide), "{dtype}: {wide} bytes a parameter in f32");
+        let same = bytes_of(Moments::LikeParameter) / 2.0 / dtype.size_bytes() as f64;
+        assert!((1.0..1.02).contains(&same), "{dtype}: as the parameter, {same} of it");
     }
 }

@@ -10,7 +10,7 @@ use dist::Mesh;
 use models::facts::{Facts, Sources};
 use models::llama::from_config_json;
 use models::{Decoder, DecoderConfig, ModelBatch};
-use optim::{AdamWConfig, Optimizer, SgdConfig};
+use optim::{AdamW, AdamWConfig, Moments, Optimizer, SgdConfig};
 use recipes::train_step::{StepReport, train_window};
 use tensor::{Backend, Cx, DType, Tensor};
 use train::{Files, ParamStore, Policy};
@@ -46,7 +46,12 @@ pub(crate) fn shape(tie_word_embeddings: bool) -> DecoderConfig {
 
 /// AdamW with PyTorch's numbers and some decay.
 pub(crate) fn adamw() -> Optimizer {
-    Optimizer::AdamW(AdamWConfig { weight_decay: 0.1, ..AdamWConfig::default() })
+    Optimizer::AdamW(AdamWConfig { weight_decay: 0.1, ..AdamWConfig::default() }.into())
+}
+
+/// AdamW with PyTorch's numbers and its moments stored so.
+pub(crate) fn adamw_in(moments: Moments) -> Optimizer {
+    Optimizer::AdamW(AdamW { moments, ..AdamWConfig::default().into() })
 }
 
 /// SGD with the given momentum.
@@ -105,7 +110,7 @@ impl Trainer {
         let layout = Arc::new(model.layout().clone());
         let mut store = ParamStore::on_mesh(Arc::clone(&backend), layout, dtype, policy, mesh, files).expect("fits");
         store.init_random(7).expect("fits");
-        store.set_optimizer(optimizer);
+        store.set_optimizer(optimizer, 0);
         Self { backend, model, store, steps: 0 }
     }
 

@@ -6,11 +6,11 @@ use train::Policy;
 
 use crate::tiny::{self, Trainer, adamw, backend, batch, rows};
 
-/// Bytes of a unit's parameters: each begins at a multiple of 256 bytes, and so does each rank's shard of the unit.
+/// Bytes of a unit's parameters: each begins at a multiple of 256 elements, and so does each rank's shard of the unit.
 fn padded_bytes(layout: &ModelLayout, unit: usize, dtype: DType, num_shards: usize) -> u64 {
-    let sizes = layout.units[unit].owns.iter().map(|&id| layout.param(id).shape.num_elements() * dtype.size_bytes());
-    let len: usize = sizes.map(|bytes| bytes.next_multiple_of(256)).sum();
-    (len.div_ceil(num_shards).next_multiple_of(256) * num_shards) as u64
+    let lengths = layout.units[unit].owns.iter().map(|&id| layout.param(id).shape.num_elements());
+    let len: usize = lengths.map(|elements| elements.next_multiple_of(256)).sum();
+    (len.div_ceil(num_shards).next_multiple_of(256) * num_shards * dtype.size_bytes()) as u64
 }
 
 /// What a rank receives in a step, by the formula.

@@ -9,14 +9,17 @@
 //! - Activation gradients overwrite unless the op takes `accumulate`; parameter gradients take `accumulate` always.
 //! - Same inputs, same number of threads: same bits.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::ops::adamw::AdamWStep;
+use crate::ops::adamw8bit::Quantised;
 use crate::ops::attention::AttentionDims;
 use crate::ops::head_loss::HeadLossOut;
 use crate::ops::rope::RopeDims;
 use crate::ops::sgd::SgdStep;
+use crate::profile::{Recorder, Span};
 use crate::{DType, Device, Result, Shape, Tensor};
 
 /// Memory of a backend, in bytes.
@@ -34,6 +37,10 @@ pub struct MemoryStats {
     pub scratch_bytes: usize,
     /// In tensors that live in files.
     pub file_bytes: usize,
+    /// The most that ever was in files.
+    pub peak_file_bytes: usize,
+    /// All that was ever given out, files aside, whatever became of it.
+    pub taken_bytes: u64,
 }
 
 /// A device that computes. Object-safe; one value a rank, shared by reference.
@@ -42,6 +49,10 @@ pub trait Backend: Send + Sync {
     fn describe(&self) -> String;
     /// The device that its tensors live on.
     fn device(&self) -> Device;
+    /// Who records what is done on it, if anybody does; see [`crate::profile`].
+    fn recorder(&self) -> Option<&Arc<Recorder>> {
+        None
+    }
 
     // Memory.
 
@@ -147,7 +158,8 @@ pub trait Backend: Send + Sync {
     /// `y += x`, one shape; `y` may be f32 with a bf16 `x`.
     fn add_in_place(&self, y: &mut Tensor, x: &Tensor) -> Result<()>;
 
-    // Optimizers: computed in f32, rounded once. A gradient has the parameter's dtype or is f32.
+    // Optimizers: computed in f32, rounded once, parameters as the step says (`ops::rounding`). A gradient has the parameter's dtype
+    // or is f32.
 
     /// One AdamW update in place; see `ops::adamw`.
     fn adamw_step(
@@ -155,6 +167,15 @@ pub trait Backend: Send + Sync {
         param: &mut Tensor,
         exp_avg: &mut Tensor,
         exp_avg_sq: &mut Tensor,
+        grad: &Tensor,
+        step: &AdamWStep,
+    ) -> Result<()>;
+    /// One AdamW update in place, with moments in 8 bits; see `ops::adamw8bit`.
+    fn adamw8bit_step(
+        &self,
+        param: &mut Tensor,
+        exp_avg: Quantised<'_>,
+        exp_avg_sq: Quantised<'_>,
         grad: &Tensor,
         step: &AdamWStep,
     ) -> Result<()>;
@@ -173,6 +194,11 @@ pub trait Backend: Send + Sync {
 }
 
 impl dyn Backend + '_ {
+    /// Names what runs until the span is dropped, for whoever records it; nothing happens where nobody does.
+    pub fn span<N: Into<Cow<'static, str>>>(&self, name: impl FnOnce() -> N) -> Span {
+        Span::begin(self.recorder(), name)
+    }
+
     /// A tensor of zeros.
     pub fn zeros(&self, shape: Shape, dtype: DType) -> Result<Tensor> {
         let mut t = self.alloc(shape, dtype)?;
@@ -213,7 +239,7 @@ impl dyn Backend + '_ {
                 self.download(bytemuck::cast_slice_mut(&mut values), x)?;
                 Ok(values)
             }
-            found @ DType::I32 => Err(crate::Error::DType { op: "to_f32", name: "x", expected: "fp32 or bf16", found }),
+            found => Err(crate::Error::DType { op: "to_f32", name: "x", expected: "fp32 or bf16", found }),
         }
     }
 }

@@ -5,7 +5,8 @@ use std::fmt;
 /// The element type of a tensor.
 ///
 /// Weights and activations are stored in [`DType::F32`] or [`DType::Bf16`] and summed in f32; everything that counts or
-/// points (token ids, labels, positions, document starts) is [`DType::I32`].
+/// points (token ids, labels, positions, document starts) is [`DType::I32`]. [`DType::U8`] is for bytes that mean something to the op
+/// that takes them, such as quantised optimizer states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DType {
     /// IEEE 754 binary32.
@@ -14,6 +15,8 @@ pub enum DType {
     Bf16,
     /// 32-bit signed integer.
     I32,
+    /// Byte.
+    U8,
 }
 
 impl DType {
@@ -22,6 +25,7 @@ impl DType {
         match self {
             Self::F32 | Self::I32 => 4,
             Self::Bf16 => 2,
+            Self::U8 => 1,
         }
     }
 
@@ -30,12 +34,13 @@ impl DType {
         matches!(self, Self::F32 | Self::Bf16)
     }
 
-    /// The name that recipe configs use: `fp32`, `bf16`, `int32`.
+    /// The name that recipe configs use: `fp32`, `bf16`, `int32`, `uint8`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "fp32",
             Self::Bf16 => "bf16",
             Self::I32 => "int32",
+            Self::U8 => "uint8",
         }
     }
 }

@@ -4,6 +4,7 @@
 //! - [`Backend`]: the object-safe list of coarse ops that every device implements; [`ops`] holds, one file an op, what
 //!   each of them takes and gives, the shape checks that all backends share, and a naive reference to compare with.
 //! - [`Cx`] and [`Var`]: how model code is written: forward only, recorded on a [`tape`] when gradients are wanted.
+//! - [`profile`]: a backend around another one that records ops, and spans of code.
 //! - [`UnitHost`]: who gives a unit (embedding, block, head) its parameters and takes its gradients.
 //!
 //! ```text
@@ -17,6 +18,7 @@ mod buffer;
 mod dtype;
 mod error;
 pub mod ops;
+pub mod profile;
 pub mod rng;
 mod shape;
 pub mod tape;

@@ -145,7 +145,7 @@ pub fn round_to(dtype: DType, values: &[f64]) -> Vec<f64> {
     let round = |&v: &f64| match dtype {
         DType::F32 => f64::from(v as f32),
         DType::Bf16 => half::bf16::from_f32(v as f32).to_f64(),
-        DType::I32 => v,
+        DType::I32 | DType::U8 => v,
     };
     values.iter().map(round).collect()
 }

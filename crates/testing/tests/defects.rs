@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use cpu::{CpuBackend, CpuConfig};
 use tensor::ops::adamw::AdamWStep;
+use tensor::ops::adamw8bit::Quantised;
 use tensor::ops::attention::AttentionDims;
 use tensor::ops::head_loss::HeadLossOut;
 use tensor::ops::rope::RopeDims;
+use tensor::ops::rounding::{RandomBits, Rounding};
 use tensor::ops::sgd::SgdStep;
 use tensor::{Backend, DType, Device, Error, MemoryStats, Result, Shape, Tensor};
 use testing::op_table;
@@ -38,6 +40,10 @@ enum Defect {
     IgnoresGradScale,
     IgnoresFirst,
     IgnoresNesterov,
+    RoundsToNearest,
+    IgnoresThePlace,
+    SwapsMoments,
+    ForgetsTheLastBlock,
     TruncatesCasts,
     ForgetsToFree,
 }
@@ -64,6 +70,16 @@ impl Defective {
     /// `flag`, unless this backend ignores its argument.
     fn accumulate(&self, flag: bool) -> bool {
         (flag || self.has(Defect::AlwaysAccumulates)) && !self.has(Defect::NeverAccumulates)
+    }
+
+    fn rounding(&self, rounding: Rounding) -> Rounding {
+        match (self.defect, rounding) {
+            (Defect::RoundsToNearest, _) => Rounding::Nearest,
+            (Defect::IgnoresThePlace, Rounding::Stochastic(bits)) => {
+                Rounding::Stochastic(RandomBits { start: 0, ..bits })
+            }
+            _ => rounding,
+        }
     }
 
     fn temporary(&self, like: &Tensor, dtype: DType) -> Result<Tensor> {
@@ -218,9 +234,31 @@ impl Backend for Defective {
             Defect::IgnoresAdamWStep => step.step = 1,
             Defect::IgnoresWeightDecay => step.weight_decay = 0.0,
             Defect::IgnoresGradScale => step.grad_scale = 1.0,
-            _ => {}
+            _ => step.rounding = self.rounding(step.rounding),
         }
         self.inner.adamw_step(param, exp_avg, exp_avg_sq, grad, &step)
+    }
+
+    fn adamw8bit_step(
+        &self,
+        param: &mut Tensor,
+        exp_avg: Quantised<'_>,
+        exp_avg_sq: Quantised<'_>,
+        grad: &Tensor,
+        step: &AdamWStep,
+    ) -> Result<()> {
+        if self.has(Defect::SwapsMoments) {
+            return self.inner.adamw8bit_step(param, exp_avg_sq, exp_avg, grad, step);
+        }
+        let rounding = self.rounding(step.rounding);
+        let mut scales = exp_avg_sq.absmax.clone();
+        self.inner.adamw8bit_step(param, exp_avg, exp_avg_sq, grad, &AdamWStep { rounding, ..*step })?;
+        let last = scales.num_elements().saturating_sub(1);
+        if self.has(Defect::ForgetsTheLastBlock) && last > 0 {
+            scales = scales.rows(last..last + 1)?;
+            self.inner.fill_zero(&mut scales)?;
+        }
+        Ok(())
     }
 
     fn sgd_step(
@@ -236,7 +274,7 @@ impl Backend for Defective {
             Defect::IgnoresNesterov => step.nesterov = false,
             Defect::IgnoresWeightDecay => step.weight_decay = 0.0,
             Defect::IgnoresGradScale => step.grad_scale = 1.0,
-            _ => {}
+            _ => step.rounding = self.rounding(step.rounding),
         }
         self.inner.sgd_step(param, momentum_buffer, grad, &step)
     }
@@ -276,6 +314,14 @@ fn every_defect_is_reported() {
         (Defect::IgnoresNesterov, op_table::check_sgd_step, bf16, "nesterov: true"),
         (Defect::IgnoresWeightDecay, op_table::check_sgd_step, bf16, "weight_decay: 0.1"),
         (Defect::IgnoresGradScale, op_table::check_sgd_step, f32, "grad_scale: 0.125"),
+        (Defect::RoundsToNearest, op_table::check_adamw_step, bf16, "param: nmse "),
+        (Defect::IgnoresThePlace, op_table::check_adamw_step, bf16, "param: nmse "),
+        (Defect::RoundsToNearest, op_table::check_sgd_step, bf16, "param: nmse "),
+        (Defect::RoundsToNearest, op_table::check_adamw8bit_step, bf16, "param: nmse "),
+        (Defect::IgnoresThePlace, op_table::check_adamw8bit_step, bf16, "param: nmse "),
+        (Defect::SwapsMoments, op_table::check_adamw8bit_step, f32, "refuses wrong Shape(\"exp_avg\")"),
+        (Defect::SwapsMoments, op_table::check_adamw8bit_step, bf16, "exp_avg: byte "),
+        (Defect::ForgetsTheLastBlock, op_table::check_adamw8bit_step, f32, "exp_avg_sq_absmax: nmse "),
         (Defect::TruncatesCasts, op_table::check_copy, f32, "into bf16: dst: "),
         (Defect::ForgetsToFree, op_table::check_memory, f32, "live bytes did not fall back"),
     ];

@@ -40,6 +40,7 @@ impl ParamStore {
             if let Values::Coming(_) = state.values
                 && let Values::Coming(pending) = std::mem::replace(&mut state.values, Values::Away)
             {
+                let _span = self.backend.span(|| "wait for parameters");
                 state.values = Values::Here(pending.wait()?);
             }
         }

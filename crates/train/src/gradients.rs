@@ -82,6 +82,7 @@ impl ParamStore {
         let state = &mut self.units[index];
         if state.reduced == Reach::Shards {
             let shard = state.shard_grads.take().expect("it holds contributions");
+            let _span = self.backend.span(|| "wait for gradients");
             state.shard_grads = Some(self.replicas.all_reduce(&self.backend, shard).wait()?);
             state.reduced = Reach::Replicas;
         }
@@ -133,7 +134,9 @@ impl ParamStore {
 
     fn finish_oldest(&mut self) -> Result<()> {
         let Some((unit, pending)) = self.reducing.pop_front() else { return Ok(()) };
+        let waiting = self.backend.span(|| "wait for gradients");
         let reduced = pending.wait()?;
+        drop(waiting);
         drop(reduced.full);
         let state = &mut self.units[unit.0 as usize];
         state.shard_grads = Some(reduced.shard);

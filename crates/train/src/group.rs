@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
-use tensor::{DType, ModelLayout, ParamId};
+use tensor::{ModelLayout, ParamId};
 
-/// Parameters begin at multiples of this many bytes, which suits every cache line, vector register and shard border.
-const ALIGN_BYTES: usize = 256;
+/// Parameters and shards begin at multiples of this many elements, which suits every cache line and vector register, and the blocks
+/// of optimizer states that have one entry for several elements.
+pub(crate) const ALIGN: usize = 256;
 
-/// Parameters of one unit with one dtype, side by side in a flat buffer that is cut into shards of equal length.
+/// Parameters of one unit, side by side in a flat buffer that is cut into shards of equal length.
 #[derive(Debug, Clone)]
 pub(crate) struct Group {
     /// The parameters and the elements they occupy.
@@ -23,6 +24,8 @@ pub(crate) struct Group {
 pub(crate) struct Stretch {
     /// The parameter.
     pub(crate) param: ParamId,
+    /// Its slot in the group.
+    pub(crate) slot: usize,
     /// Which of its elements.
     pub(crate) of_param: Range<usize>,
     /// Where they lie in the shard.
@@ -31,19 +34,18 @@ pub(crate) struct Stretch {
 
 impl Group {
     /// Lays out the given parameters in order, for `num_shards` shards.
-    pub(crate) fn new(layout: &ModelLayout, params: &[ParamId], dtype: DType, num_shards: usize) -> Self {
-        let align = ALIGN_BYTES / dtype.size_bytes();
+    pub(crate) fn new(layout: &ModelLayout, params: &[ParamId], num_shards: usize) -> Self {
         let mut len = 0usize;
         let slots = params
             .iter()
             .map(|&id| {
                 let start = len;
                 let end = start + layout.param(id).shape.num_elements();
-                len = end.next_multiple_of(align);
+                len = end.next_multiple_of(ALIGN);
                 (id, start..end)
             })
             .collect();
-        let shard_len = len.div_ceil(num_shards).next_multiple_of(align);
+        let shard_len = len.div_ceil(num_shards).next_multiple_of(ALIGN);
         Self { slots, len: shard_len * num_shards, shard_len }
     }
 
@@ -55,15 +57,20 @@ impl Group {
 
     /// What a shard holds of the group's parameters, in order.
     pub(crate) fn stretches(&self, shard: usize) -> impl Iterator<Item = Stretch> + '_ {
-        let of_shard = shard * self.shard_len..(shard + 1) * self.shard_len;
-        self.slots.iter().filter_map(move |(param, slot)| {
-            let (start, end) = (slot.start.max(of_shard.start), slot.end.min(of_shard.end));
-            (start < end).then(|| Stretch {
-                param: *param,
-                of_param: start - slot.start..end - slot.start,
-                in_shard: start - of_shard.start..end - of_shard.start,
-            })
+        self.slots.iter().enumerate().filter_map(move |(slot, (param, in_group))| {
+            let in_shard = self.in_shard(shard, in_group);
+            // Where the shard begins, counted from the parameter's first element.
+            let before = (shard * self.shard_len).saturating_sub(in_group.start);
+            let of_param = before..before + in_shard.len();
+            (!in_shard.is_empty()).then_some(Stretch { param: *param, slot, of_param, in_shard })
         })
+    }
+
+    /// Which elements of a shard belong to a range of the group.
+    pub(crate) fn in_shard(&self, shard: usize, range: &Range<usize>) -> Range<usize> {
+        let first = shard * self.shard_len;
+        let within = |at: usize| at.clamp(first, first + self.shard_len) - first;
+        within(range.start)..within(range.end)
     }
 }
 
@@ -83,40 +90,38 @@ mod tests {
 
     #[test]
     fn parameters_are_aligned_and_gaps_are_what_is_left() {
-        let (layout, ids) = layout(&[3, 64, 65]);
-        let group = Group::new(&layout, &ids, DType::F32, 1);
-        assert_eq!(group.slots.iter().map(|(_, r)| r.clone()).collect::<Vec<_>>(), [0..3, 64..128, 128..193]);
-        assert_eq!((group.len, group.shard_len), (256, 256));
-        assert_eq!(group.gaps().collect::<Vec<_>>(), [3..64, 193..256]);
+        let (layout, ids) = layout(&[3, 256, 257]);
+        let group = Group::new(&layout, &ids, 1);
+        assert_eq!(group.slots.iter().map(|(_, r)| r.clone()).collect::<Vec<_>>(), [0..3, 256..512, 512..769]);
+        assert_eq!((group.len, group.shard_len), (1024, 1024));
+        assert_eq!(group.gaps().collect::<Vec<_>>(), [3..256, 769..1024]);
     }
 
     #[test]
     fn borders_of_shards_are_aligned_too() {
-        let (layout, ids) = layout(&[3, 64, 65]);
-        let group = Group::new(&layout, &ids, DType::F32, 3);
-        assert_eq!((group.len, group.shard_len), (384, 128));
-        let stretch = |param, of_param, in_shard| Stretch { param: ParamId(param), of_param, in_shard };
-        assert_eq!(group.stretches(0).collect::<Vec<_>>(), [stretch(0, 0..3, 0..3), stretch(1, 0..64, 64..128)]);
-        assert_eq!(group.stretches(1).collect::<Vec<_>>(), [stretch(2, 0..65, 0..65)]);
+        let (layout, ids) = layout(&[3, 256, 257]);
+        let group = Group::new(&layout, &ids, 3);
+        assert_eq!((group.len, group.shard_len), (1536, 512));
+        let stretch = |slot, of_param, in_shard| Stretch { param: ParamId(slot as u32), slot, of_param, in_shard };
+        assert_eq!(group.stretches(0).collect::<Vec<_>>(), [stretch(0, 0..3, 0..3), stretch(1, 0..256, 256..512)]);
+        assert_eq!(group.stretches(1).collect::<Vec<_>>(), [stretch(2, 0..257, 0..257)]);
         assert_eq!(group.stretches(2).count(), 0);
     }
 
     proptest! {
         #[test]
         fn shards_together_hold_every_element_once(
-            lengths in prop::collection::vec(1usize..400, 1..6),
+            lengths in prop::collection::vec(1usize..1500, 1..6),
             num_shards in 1usize..9,
-            bf16 in any::<bool>(),
         ) {
             let (layout, ids) = layout(&lengths);
-            let dtype = if bf16 { DType::Bf16 } else { DType::F32 };
-            let group = Group::new(&layout, &ids, dtype, num_shards);
+            let group = Group::new(&layout, &ids, num_shards);
             let mut seen: Vec<Vec<usize>> = lengths.iter().map(|&n| vec![0; n]).collect();
             for shard in 0..num_shards {
                 for stretch in group.stretches(shard) {
                     prop_assert_eq!(stretch.of_param.len(), stretch.in_shard.len());
                     prop_assert!(stretch.in_shard.end <= group.shard_len);
-                    prop_assert_eq!(stretch.of_param.start % (ALIGN_BYTES / dtype.size_bytes()), 0);
+                    prop_assert_eq!((stretch.of_param.start % ALIGN, stretch.in_shard.start % ALIGN), (0, 0));
                     for i in stretch.of_param {
                         seen[stretch.param.0 as usize][i] += 1;
                     }

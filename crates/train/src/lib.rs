@@ -1,13 +1,13 @@
 //! The parameter store and its units: where every parameter lives and when it moves.
 //!
-//! A [`ParamStore`] owns the *home* of every parameter: one flat buffer a unit, its gradients and its optimizer states laid
-//! out the same way. It is the [`tensor::UnitHost`] of a training pass, so recomputation, optimizer steps inside backward
+//! A [`ParamStore`] owns the *home* of every parameter: one flat buffer a unit, its gradients laid out the same
+//! way, and its optimizer states. It is the [`tensor::UnitHost`] of a training pass, so recomputation, optimizer steps inside backward
 //! and gradient accumulation are its policies; models and ops know nothing of them.
 //!
 //! ```text
 //! unit k:  home    | embed .... | pad |          (parameters' dtype)
 //!          grads   | dembed ... | pad |          (parameters' dtype, or f32 while several micro-batches add up)
-//!          states  | exp_avg .. | pad |  ...     (parameters' dtype)
+//!          states  | exp_avg .. | pad |  ...     (as the optimizer describes them; `states.rs`)
 //!          shards  | 0 .. | 1 .. | 2 .. |        (of each buffer above, one a rank)
 //! ```
 //!
@@ -20,9 +20,10 @@ mod gradients;
 mod group;
 mod load;
 mod save;
+mod states;
 mod store;
 mod unit;
 
 pub use error::{Error, Result};
-pub use load::check_weights;
+pub use load::{check_optimizer, check_weights};
 pub use store::{Files, Held, ParamStore, Policy};

@@ -1,8 +1,10 @@
 //! Values from disk into homes, a piece at a time; every rank reads what it holds.
 
 use checkpoint::{ExpectedTensor, WeightSource, match_names};
-use tensor::ModelLayout;
+use optim::Optimizer;
+use tensor::{DType, ModelLayout};
 
+use crate::states::shape_of;
 use crate::store::{Local, pieces};
 use crate::{ParamStore, Result};
 
@@ -18,6 +20,34 @@ pub fn check_weights(layout: &ModelLayout, source: &WeightSource) -> Result<Vec<
     Ok(match_names(&expected, source, &|name| tied && name == "lm_head.weight")?)
 }
 
+/// Checks, before anything is read, that a source holds the states that an optimizer keeps of a model whose weights are in `dtype`;
+/// gives notices about what is left aside.
+pub fn check_optimizer(
+    layout: &ModelLayout,
+    optimizer: &Optimizer,
+    dtype: DType,
+    source: &WeightSource,
+) -> Result<Vec<String>> {
+    let mut expected = Vec::new();
+    let mut dtypes = Vec::new();
+    for param in &layout.params {
+        for state in optimizer.states(param.shape.num_elements()) {
+            let shape = shape_of(state, param.shape).dims().to_vec();
+            let meaning = if state.elements_per_entry == 1 { param.meaning.to_owned() } else { "(blocks)".to_owned() };
+            expected.push(ExpectedTensor { name: format!("{}.{}", state.name, param.name), shape, meaning });
+            dtypes.push(state.dtype.unwrap_or(dtype));
+        }
+    }
+    let notices = match_names(&expected, source, &|_| true)?;
+    for (ExpectedTensor { name, .. }, wanted) in expected.iter().zip(dtypes) {
+        let stored = source.tensor(name)?.stored;
+        if !stored.converts_to(wanted) {
+            return Err(checkpoint::Error::Convert { tensor: name.clone(), stored, wanted }.into());
+        }
+    }
+    Ok(notices)
+}
+
 impl ParamStore {
     /// Fills all parameters from a source that [`check_weights`] accepted, converting to the store's dtype.
     pub fn load_weights(&mut self, source: &WeightSource) -> Result<()> {
@@ -31,8 +61,9 @@ impl ParamStore {
     /// has made `step` steps, on any number of ranks.
     pub fn load_optimizer(&mut self, source: &WeightSource, step: u64) -> Result<()> {
         self.restore_optimizer(step)?;
-        for (unit, state, name) in self.states() {
-            for local in self.local_of(unit, &self.units[unit].states[state])? {
+        for id in self.states() {
+            let name = self.spec_of(id).name;
+            for local in self.local_state(id)? {
                 self.fill(source, &format!("{name}.{}", self.layout.param(local.param).name), &local)?;
             }
         }

@@ -8,7 +8,8 @@ use std::ops::Range;
 use checkpoint::{CheckpointDir, TensorSink, TensorSpec};
 use tensor::{ParamId, Tensor};
 
-use crate::store::STAGE_BYTES;
+use crate::states::{StateId, shape_of};
+use crate::store::{Local, STAGE_BYTES};
 use crate::{ParamStore, Result};
 
 /// A tensor of a checkpoint: a parameter's values, or one of its states.
@@ -16,7 +17,7 @@ use crate::{ParamStore, Result};
 struct Saved {
     param: ParamId,
     /// Which of the optimizer's states; `None` = the values.
-    state: Option<usize>,
+    state: Option<StateId>,
 }
 
 impl ParamStore {
@@ -38,11 +39,7 @@ impl ParamStore {
 
     /// Writes all optimizer states; nothing if there are none. Ranks without a folder pass their shards on.
     pub fn write_optimizer(&self, dir: Option<&mut CheckpointDir>) -> Result<()> {
-        let of_unit = |(unit, state, _): (usize, usize, &str)| {
-            let slots = self.units[unit].group.slots.iter();
-            slots.map(move |(param, _)| Saved { param: *param, state: Some(state) }).collect::<Vec<_>>()
-        };
-        let all: Vec<Saved> = self.states().into_iter().flat_map(of_unit).collect();
+        let all = self.saved_states();
         if all.is_empty() {
             return Ok(());
         }
@@ -55,23 +52,39 @@ impl ParamStore {
 
     /// Bytes that [`ParamStore::write_weights`] and [`ParamStore::write_optimizer`] write, headers aside.
     pub fn checkpoint_bytes(&self) -> u64 {
-        let num_states = self.units.iter().map(|unit| unit.states.len()).max().unwrap_or(0);
-        let values = self.layout.num_elements() * self.dtype().size_bytes();
-        (values * (1 + num_states)) as u64
+        let values = (self.layout.num_elements() * self.dtype().size_bytes()) as u64;
+        values + self.saved_states().into_iter().map(|saved| self.spec(saved).size_bytes()).sum::<u64>()
+    }
+
+    /// All states of all parameters, in the order in which they are written.
+    fn saved_states(&self) -> Vec<Saved> {
+        let of_state = |id: StateId| {
+            let slots = &self.units[id.unit].group.slots[self.run_of(id).slots.clone()];
+            slots.iter().map(move |(param, _)| Saved { param: *param, state: Some(id) })
+        };
+        let mut all: Vec<Saved> = self.states().into_iter().flat_map(of_state).collect();
+        // Files begin with the widest elements, so that all are aligned.
+        all.sort_by_key(|&saved| std::cmp::Reverse(self.spec(saved).dtype.size_bytes()));
+        all
     }
 
     fn spec(&self, saved: Saved) -> TensorSpec {
-        let spec = self.layout.param(saved.param);
-        let unit = self.params[saved.param.0 as usize].unit.0 as usize;
-        let name = match saved.state {
-            None => spec.name.clone(),
-            Some(state) => {
-                let names = self.states();
-                let (_, _, name) = names.iter().find(|(u, s, _)| (*u, *s) == (unit, state)).expect("it has this state");
-                format!("{name}.{}", spec.name)
-            }
+        let param = self.layout.param(saved.param);
+        let (name, dtype, shape) = match saved.state.map(|id| self.spec_of(id)) {
+            None => (param.name.clone(), None, param.shape),
+            Some(state) => (format!("{}.{}", state.name, param.name), state.dtype, shape_of(&state, param.shape)),
         };
-        TensorSpec { name, dtype: self.dtype(), shape: spec.shape.dims().to_vec() }
+        TensorSpec { name, dtype: dtype.unwrap_or(self.dtype()), shape: shape.dims().to_vec() }
+    }
+
+    /// What this rank holds of a tensor.
+    fn local(&self, saved: Saved) -> Result<Option<Local>> {
+        let unit = self.params[saved.param.0 as usize].unit.0 as usize;
+        let all = match saved.state {
+            None => self.local_of(unit, &self.units[unit].home)?,
+            Some(id) => self.local_state(id)?,
+        };
+        Ok(all.into_iter().find(|local| local.param == saved.param))
     }
 
     /// Pours the bytes of tensors into sinks, in the order of `all`.
@@ -90,14 +103,9 @@ impl ParamStore {
 
     /// The bytes of a tensor, in pieces, in order.
     fn each_piece(&self, saved: Saved, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let len = self.layout.param(saved.param).shape.num_elements();
-        let unit = self.params[saved.param.0 as usize].unit.0 as usize;
-        let home = match saved.state {
-            None => &self.units[unit].home,
-            Some(state) => &self.units[unit].states[state],
-        };
-        let local = self.local_of(unit, home)?.into_iter().find(|local| local.param == saved.param);
-        let step = STAGE_BYTES / self.dtype().size_bytes();
+        let (spec, local) = (self.spec(saved), self.local(saved)?);
+        let len: usize = spec.shape.iter().product();
+        let step = STAGE_BYTES / spec.dtype.size_bytes();
         let mut stage = Vec::new();
         for start in (0..len).step_by(step) {
             let piece = start..(start + step).min(len);

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dist::{Communicator, Mesh, Pending, Reduced};
-use optim::{Optimizer, StepScale};
+use optim::{Optimizer, Place, StepScale};
 use tensor::rng::Stream;
 use tensor::{Backend, DType, Init, ModelLayout, ParamId, Shape, Tensor, UnitId};
 
 use crate::Result;
 use crate::gather::Values;
 use crate::group::Group;
+use crate::states::{StateRun, shape_of};
 
 /// Rows are filled and moved through host memory in pieces of at most this many bytes.
 pub(crate) const STAGE_BYTES: usize = 16 << 20;
@@ -84,14 +85,16 @@ pub struct ParamStore {
     pub(crate) replicas: Communicator,
     /// All ranks.
     world: Communicator,
-    files: Option<Files>,
+    pub(crate) files: Option<Files>,
     held: Held,
     pub(crate) params: Vec<ParamState>,
     pub(crate) units: Vec<UnitState>,
     /// Gradients on their way into shards, oldest first.
     pub(crate) reducing: VecDeque<(UnitId, Pending<Reduced>)>,
     dtype: DType,
-    optimizer: Option<Optimizer>,
+    pub(crate) optimizer: Option<Optimizer>,
+    /// Of what the optimizer draws.
+    seed: u64,
     /// Finished optimizer steps.
     step: u64,
     /// Learning rate of the running step.
@@ -129,8 +132,8 @@ pub(crate) struct UnitState {
     pub(crate) shard_grads: Option<Tensor>,
     /// What `shard_grads` holds of the running step.
     pub(crate) reduced: Reach,
-    /// This rank's shards of the optimizer's states, in the optimizer's order; empty before the first step.
-    pub(crate) states: Vec<Tensor>,
+    /// This rank's part of the optimizer's states; empty before the first step.
+    pub(crate) states: Vec<StateRun>,
 }
 
 /// Whose gradients a shard of gradients is the sum of.
@@ -148,7 +151,7 @@ pub(crate) enum Reach {
 #[derive(Debug, Clone)]
 pub(crate) struct Local {
     pub(crate) param: ParamId,
-    /// Which elements of the parameter.
+    /// Which elements of the parameter, or which entries of the state.
     pub(crate) range: std::ops::Range<usize>,
     /// Their values, flat.
     pub(crate) tensor: Tensor,
@@ -172,7 +175,7 @@ impl ParamStore {
         let mut params: Vec<Option<ParamState>> = layout.params.iter().map(|_| None).collect();
         let mut units = Vec::with_capacity(layout.units.len());
         for (index, spec) in layout.units.iter().enumerate() {
-            let group = Group::new(&layout, &spec.owns, dtype, mesh.shard.world_size());
+            let group = Group::new(&layout, &spec.owns, mesh.shard.world_size());
             let dir = files.as_ref().filter(|files| files.parameters).map(|files| files.dir.as_path());
             let home = zeros(&*backend, group.shard_len, dtype, dir)?;
             for (slot, (id, _)) in group.slots.iter().enumerate() {
@@ -216,14 +219,16 @@ impl ParamStore {
             reducing,
             dtype,
             optimizer: None,
+            seed: 0,
             step: 0,
             lr: 0.0,
         })
     }
 
-    /// Sets the optimizer that later steps use.
-    pub fn set_optimizer(&mut self, optimizer: Optimizer) {
+    /// Sets the optimizer that later steps use, and the seed of what it draws at random.
+    pub fn set_optimizer(&mut self, optimizer: Optimizer, seed: u64) {
         self.optimizer = Some(optimizer);
+        self.seed = seed;
     }
 
     /// The backend that holds the homes.
@@ -270,7 +275,7 @@ impl ParamStore {
             let local = if self.is_alone() && in_files(|f| f.gradients) { 0 } else { of(&unit.grads) };
             let shard = if in_files(|f| f.gradients) { 0 } else { of(&unit.shard_grads) };
             held.gradients += local + shard;
-            held.optimizer += unit.states.iter().map(|t| t.len_bytes() as u64).sum::<u64>();
+            held.optimizer += unit.states.iter().map(StateRun::len_bytes).sum::<u64>();
         }
         for (unit, _) in &self.reducing {
             let group = &self.units[unit.0 as usize].group;
@@ -314,9 +319,14 @@ impl ParamStore {
     /// `Error::Sharded` if this rank holds shards of them.
     pub fn optimizer_states(&self) -> Result<Vec<(String, Tensor)>> {
         let mut all = Vec::new();
-        for (unit, state, name) in self.states() {
-            let named = self.whole(self.local_of(unit, &self.units[unit].states[state])?)?;
-            all.extend(named.into_iter().map(|(param, tensor)| (format!("{name}.{param}"), tensor)));
+        self.check_whole()?;
+        for id in self.states() {
+            let state = self.spec_of(id);
+            for local in self.local_state(id)? {
+                let param = self.layout.param(local.param);
+                let tensor = local.tensor.reshape(shape_of(&state, param.shape))?;
+                all.push((format!("{}.{}", state.name, param.name), tensor));
+            }
         }
         Ok(all)
     }
@@ -331,16 +341,6 @@ impl ParamStore {
             }
         }
         Ok(all)
-    }
-
-    /// Every unit's states as (unit, which state, its name), in the order of a checkpoint; none before the first step.
-    pub(crate) fn states(&self) -> Vec<(usize, usize, &'static str)> {
-        let names = self.optimizer.as_ref().map_or(&[][..], Optimizer::state_names);
-        let of_unit = |unit: usize| {
-            let allocated = self.units[unit].states.len();
-            names.iter().take(allocated).enumerate().map(move |(state, &name)| (unit, state, name))
-        };
-        (0..self.units.len()).flat_map(of_unit).collect()
     }
 
     /// What this rank holds of all parameters, in checkpoint order.
@@ -361,10 +361,12 @@ impl ParamStore {
         stretches.map(view).collect()
     }
 
+    fn check_whole(&self) -> Result<()> {
+        if self.is_whole() { Ok(()) } else { Err(crate::Error::Sharded { num_shards: self.shards.world_size() }) }
+    }
+
     fn whole(&self, all: Vec<Local>) -> Result<Vec<(String, Tensor)>> {
-        if !self.is_whole() {
-            return Err(crate::Error::Sharded { num_shards: self.shards.world_size() });
-        }
+        self.check_whole()?;
         let named = |local: Local| {
             let spec = self.layout.param(local.param);
             Ok((spec.name.clone(), local.tensor.reshape(spec.shape)?))
@@ -453,7 +455,7 @@ impl ParamStore {
     pub(crate) fn restore_optimizer(&mut self, step: u64) -> Result<()> {
         self.step = step;
         for index in 0..self.units.len() {
-            self.ensure_states(index)?;
+            self.ensure_states(UnitId(index as u32))?;
         }
         Ok(())
     }
@@ -461,22 +463,18 @@ impl ParamStore {
     /// Updates this rank's shard of one unit.
     pub(crate) fn step_unit(&mut self, unit: UnitId, grad_scale: f32) -> Result<()> {
         let Some(grads) = self.reduced_gradients(unit)? else { return Ok(()) };
-        let index = unit.0 as usize;
-        self.ensure_states(index)?;
+        let _span = self.backend.span(|| format!("update unit {}", unit.0));
+        self.ensure_states(unit)?;
         let scale = StepScale { lr: self.lr, step: self.step + 1, grad_scale };
         let optimizer = self.optimizer.as_ref().expect("training sets an optimizer first");
-        let UnitState { home, states, .. } = &mut self.units[index];
-        Ok(optimizer.step(&*self.backend, home, states, &grads, &scale)?)
-    }
-
-    fn ensure_states(&mut self, index: usize) -> Result<()> {
-        let num_states = self.optimizer.as_ref().map_or(0, |o| o.state_names().len());
-        let state = &mut self.units[index];
-        while state.states.len() < num_states {
-            let dir = self.files.as_ref().filter(|files| files.optimizer).map(|files| files.dir.as_path());
-            state.states.push(zeros(&*self.backend, state.group.shard_len, self.dtype, dir)?);
+        let UnitState { group, home, states, .. } = &mut self.units[unit.0 as usize];
+        let first = self.shards.rank() * group.shard_len;
+        for run in states.iter_mut().filter(|run| !run.in_shard.is_empty()) {
+            let range = run.in_shard.clone();
+            let place = Place { seed: self.seed, unit: unit.0, start: (first + range.start) as u64 };
+            let (mut param, grad) = (home.rows(range.clone())?, grads.rows(range)?);
+            optimizer.step(&*self.backend, &mut param, run.tensors(), &grad, &scale, &place)?;
         }
-        self.note_held();
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! `tune run`: a recipe with a config.
 
 use clap::CommandFactory;
+use config::Written;
 use recipes::registry::{self, Recipe};
 
 use crate::args::{Args, RunArgs};
@@ -24,13 +25,42 @@ pub(crate) fn run(args: &RunArgs) -> Result {
         .hint(super::first_configs(recipe)));
     };
     let (written, _) = super::open_config(config, Some(recipe))?;
-    let config = super::resolve(&written.with_overrides(&words.overrides)?, |_| recipe)?;
+    let mut written = written.with_overrides(&words.overrides)?;
+    if args.profile {
+        written = with_profiler(&written, recipe)?;
+    }
+    let config = super::resolve(&written, |_| recipe)?;
     for notice in &launch.notices {
         recipes::notice(&format!("notice: {notice}"));
     }
     let launch = recipes::Launch { open_backend: &ranks::open_backend, ranks: ranks::ranks(&launch, recipe)? };
     end_on_interrupt(recipe, &launch.ranks);
     Ok(recipes::run(recipe, &config, &launch)?)
+}
+
+/// The config with its profiler switched on; one that has none gets one that suits a short run.
+fn with_profiler(written: &Written, recipe: &Recipe) -> Result<Written> {
+    const SHORT: &[&str] = &[
+        "profiler=null",
+        "profiler._component_=torchtune.training.setup_torch_profiler",
+        "profiler.enabled=True",
+        "profiler.wait_steps=1",
+        "profiler.warmup_steps=1",
+        "profiler.active_steps=3",
+    ];
+    if !recipes::is_profiled(recipe) {
+        return Err(Failure::usage(format!(
+            "cannot use `--profile`\n  recipe `{}` has nothing to profile in this version",
+            recipe.name
+        ))
+        .hint("leave it out"));
+    }
+    let changes = match written.root().get("profiler") {
+        Some(section) if !section.is_absent() => &["profiler.enabled=True"],
+        Some(_) => SHORT,
+        None => &SHORT[1..],
+    };
+    Ok(written.with_overrides(changes)?)
 }
 
 /// Lets Ctrl-C end all ranks with a line; the first of several processes says it.
@@ -74,7 +104,7 @@ fn parse(words: &[String]) -> Result<Option<Words<'_>>> {
                 Some(name) => set_config(&mut config, name)?,
                 None => return Err(Failure::usage("no config behind `--config`, expected `--config <CONFIG>`")),
             },
-            (flag, _) if flag.starts_with("--") && launch::is_launch_option(flag) => {
+            (flag, _) if flag == "--profile" || (flag.starts_with("--") && launch::is_launch_option(flag)) => {
                 return Err(Failure::usage(format!("unexpected launch option `{flag}` behind the recipe's name"))
                     .hint(format!("write it in front: `tune run {flag} ... {}`", recipe.unwrap_or("<RECIPE>"))));
             }
@@ -162,6 +192,7 @@ mod tests {
             "generate --config a --config=b",
             "--nope generate",
             "generate --nproc_per_node 2 --config c.yaml",
+            "full_finetune_single_device --config c.yaml --profile",
         ] {
             assert!(parse(&words(text)).is_err(), "{text}");
         }

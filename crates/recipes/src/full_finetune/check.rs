@@ -4,8 +4,8 @@ use config::{Merged, Node, Problem, ProblemKind, Problems, Value};
 use metrics::MetricLoggerConfig;
 
 use super::MeshShape;
-use crate::components;
-use crate::settings::{FullFinetuneSettings, Place};
+use crate::settings::{CheckpointMode, FullFinetuneSettings, Place, Precision};
+use crate::{Result, components};
 
 /// What the recipes differ in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +48,12 @@ pub(crate) fn check(config: &Merged, problems: &mut Problems, name: &str, kind: 
     components::notice_torch_only_keys(config, problems);
     if let Some(settings) = &settings {
         let log_dir = settings.metric_logger.as_ref().and_then(MetricLoggerConfig::log_dir);
-        components::check_output_dirs(&settings.checkpointer, Some(&settings.output_dir), log_dir, config, problems);
+        let profile_dir = settings.profiler.as_ref().and_then(|profiler| profiler.0.output_dir.as_deref());
+        let output_dir = Some(settings.output_dir.as_path());
+        components::check_output_dirs(&settings.checkpointer, output_dir, log_dir, profile_dir, config, problems);
         notice_offload(settings, problems);
+        notice_ac_option(settings, problems);
+        notice_optimizer(settings, problems);
     }
     settings
 }
@@ -162,24 +166,54 @@ fn notice_keys_of_ranks(keys: &Keys<'_>, problems: &mut Problems, name: &str) {
 
 /// The layers that are sharded by themselves: those of the reference's names that a decoder has.
 fn check_layers(keys: &Keys<'_>, problems: &mut Problems) {
-    let Some(list) = keys.set("custom_sharded_layers") else { return };
-    let mut known = true;
-    for item in list.as_list().unwrap_or_default() {
-        let name = item.as_str().or(item.raw()).unwrap_or_default();
-        let name = name.strip_prefix("decoder.").unwrap_or(name);
-        let is_block = name
-            .strip_prefix("layers.")
-            .is_some_and(|rest| rest.split('.').next().is_some_and(|n| n.parse::<usize>().is_ok()));
-        if !is_block && !["tok_embeddings", "output", "norm", "layers"].contains(&name) {
-            known = false;
+    let before = problems.len();
+    for (item, layer) in layers(keys) {
+        if !matches!(layer, Layer::Block(_) | Layer::Named) {
             problems.wrong_value(item, "a layer: `tok_embeddings`, `layers.0` and so on, `norm`, `output`");
         }
     }
-    if known {
+    if keys.set("custom_sharded_layers").is_some() && problems.len() == before {
         problems.notice(
             "`custom_sharded_layers` has no effect: embedding, every block and the head are sharded by themselves",
         );
     }
+}
+
+/// Refuses layers of `custom_sharded_layers` that a model of so many does not have.
+pub(crate) fn check_layer_numbers(config: &Merged, num_layers: usize) -> Result<()> {
+    let mut problems = Problems::new();
+    for (item, layer) in layers(&Keys(config.root())) {
+        if matches!(layer, Layer::Block(number) if number >= num_layers) {
+            problems.wrong_value(item, format!("a layer of the model: `layers.0` to `layers.{}`", num_layers - 1));
+        }
+    }
+    problems.finish()?;
+    Ok(())
+}
+
+/// What an entry of `custom_sharded_layers` names.
+enum Layer {
+    /// One block, by its number.
+    Block(usize),
+    /// What every decoder has.
+    Named,
+    /// Nothing of a decoder.
+    Unknown,
+}
+
+fn layers<'a>(keys: &Keys<'a>) -> impl Iterator<Item = (&'a Node, Layer)> {
+    let list = keys.set("custom_sharded_layers").and_then(Node::as_list).unwrap_or_default();
+    list.iter().map(|item| {
+        let name = item.as_str().or(item.raw()).unwrap_or_default();
+        let name = name.strip_prefix("decoder.").unwrap_or(name);
+        let number = name.strip_prefix("layers.").and_then(|rest| rest.split('.').next()?.parse().ok());
+        let layer = match number {
+            Some(number) => Layer::Block(number),
+            None if ["tok_embeddings", "output", "norm", "layers"].contains(&name) => Layer::Named,
+            None => Layer::Unknown,
+        };
+        (item, layer)
+    })
 }
 
 fn notice_without_effect(keys: &Keys<'_>, problems: &mut Problems, name: &str, kind: Kind) {
@@ -200,6 +234,26 @@ fn notice_without_effect(keys: &Keys<'_>, problems: &mut Problems, name: &str, k
             "`ac_mode={}` goes before `enable_activation_checkpointing`",
             mode.as_str().unwrap_or_default()
         ));
+    }
+}
+
+/// `ac_option` counts blocks of `ac_mode: selective` only.
+fn notice_ac_option(settings: &FullFinetuneSettings, problems: &mut Problems) {
+    if settings.ac_option.is_some() && settings.ac_mode != Some(CheckpointMode::Selective) {
+        problems.notice("`ac_option` has no effect without `ac_mode: selective`");
+    }
+}
+
+/// What is asked of the optimizer and needs nothing, or changes nothing.
+fn notice_optimizer(settings: &FullFinetuneSettings, problems: &mut Problems) {
+    if settings.optimizer.rounds_by_chance() && settings.dtype != Some(Precision::Bf16) {
+        problems.notice("stochastic rounding has no effect with `dtype: fp32`: only bf16 weights are rounded");
+    }
+    if settings.optimizer.is_paged() && settings.offload.optimizer != Place::Disk {
+        problems.notice(
+            "`Paged` has no effect on the CPU: an optimizer's states are in host memory anyway; \
+             `offload.optimizer: disk` puts them in files",
+        );
     }
 }
 

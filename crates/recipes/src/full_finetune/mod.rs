@@ -5,7 +5,6 @@
 
 mod check;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use checkpoint::{CheckpointName, ExistingRun, check_output_dir, remove_previous_run};
@@ -22,11 +21,13 @@ use crate::components;
 use crate::console::Console;
 use crate::memory_plan::{self, Shape};
 use crate::model_folder::ModelFolder;
+use crate::profiling::{self, Profiling};
 use crate::saving::{Position, Resumed, Saver, component_record, find_resumed};
 use crate::settings::{CheckpointMode, FullFinetuneSettings, Place};
 use crate::train_step::{StepReport, train_window};
 use crate::{Error, Launch, Result};
 
+use check::check_layer_numbers;
 pub(crate) use check::{Kind, check, mesh_shape};
 
 /// How many ranks share the work.
@@ -55,6 +56,8 @@ pub(crate) struct Run<'a> {
     policy: Policy,
     dtype: DType,
     files: Option<Files>,
+    /// Whether the folder of the files is not there before the run.
+    makes_files_dir: bool,
     seed: u64,
     folder: ModelFolder,
     model: Decoder,
@@ -106,11 +109,13 @@ impl<'a> Run<'a> {
             for dir in [Some(settings.output_dir.as_path()), log_dir].into_iter().flatten() {
                 check_output_dir(dir, &read_only, ExistingRun::Continue)?;
             }
+            profiling::check_dir(settings.profiler.as_ref(), &settings.output_dir, &read_only)?;
         }
         let section = settings.model.clone().unwrap_or_default();
         let folder =
             ModelFolder::open(&checkpointer.checkpoint_dir, &checkpointer.checkpoint_files, section.reads_weights())?;
         let model = folder.build_model(&section, console)?;
+        check_layer_numbers(config, model.config().num_hidden_layers)?;
         let tokenizer = components::open_tokenizer(settings.tokenizer.as_ref(), &folder)?;
         tokenizer.check_fits(model.config().vocab_size)?;
         let dataset = settings.dataset.build(&tokenizer)?;
@@ -146,6 +151,9 @@ impl<'a> Run<'a> {
             }
         }
         let shape = Shape::of(&settings, mesh, dataset.max_row_len());
+        if let Some(resumed) = &resumed {
+            resumed.check_states(model.layout(), &settings.optimizer, shape.dtype, console)?;
+        }
         memory_plan::check(&model, &settings, &shape, &*backend, share.of, console)?;
         Ok(Self {
             config,
@@ -153,6 +161,7 @@ impl<'a> Run<'a> {
             mesh,
             policy: shape.policy,
             dtype: shape.dtype,
+            makes_files_dir: shape.files.as_ref().is_some_and(|files| !files.dir.exists()),
             files: shape.files,
             seed,
             folder,
@@ -190,27 +199,37 @@ impl<'a> Run<'a> {
             }
         }
         let loader = loader_of(settings, &self.dataset, self.pad_id, self.mesh, mesh.world.rank())?;
-        let mut store = self.load(mesh, backend, seed, console)?;
+        let mut at = self.start();
+        let left = (settings.epochs as u64 - at.epochs_run).saturating_mul(self.steps_per_epoch) - at.step_in_epoch;
+        let rank = mesh.world.rank();
+        let mut profiling = Profiling::new(settings.profiler.as_ref(), &settings.output_dir, rank, left, console);
+        let mut store = self.load(mesh, &profiling.backend(backend), seed, console)?;
 
         let schedule = settings.lr_scheduler.as_ref().map_or(Schedule::Constant, |s| s.schedule(self.total_steps));
         let saver = self.saver(seed, console)?;
         let mut logger = None;
         if is_first {
+            saver.notice_room(&store);
             logger = settings.metric_logger.as_ref().map(MetricLoggerConfig::build).transpose()?;
             components::save_config(&settings.output_dir, self.config)?;
         }
         let base_lr = settings.optimizer.lr();
-        let mut at = self.start();
         for epoch in at.epochs_run..settings.epochs as u64 {
             let label = format!("{}|{}", epoch + 1, at.steps_run);
             let mut bar = is_first.then(|| Progress::start(self.steps_per_epoch, at.step_in_epoch, label));
             let mut meter = Throughput::start();
             let left = (self.steps_per_epoch - at.step_in_epoch) as usize;
-            for window in loader.windows(epoch as usize, at.step_in_epoch as usize).take(left) {
+            let mut windows = loader.windows(epoch as usize, at.step_in_epoch as usize);
+            for _ in 0..left {
                 let step = at.steps_run + 1;
+                profiling.begin_step(step);
+                let window = {
+                    let _span = store.backend().span(|| "data");
+                    windows.next().expect("an epoch has as many steps as were counted")
+                };
                 let lr = base_lr * schedule.factor(at.steps_run);
                 let trained = train_window(&self.model, &mut store, &window, lr, settings.clip_grad_norm, step)
-                    .map_err(|error| diverged(error, output_dir))?;
+                    .map_err(|error| diverged(error, settings))?;
                 at = Position { steps_run: step, step_in_epoch: at.step_in_epoch + 1, ..at };
                 let mut label = format!("{}|{step}", epoch + 1);
                 if let Some(report) = trained {
@@ -230,10 +249,13 @@ impl<'a> Run<'a> {
                 if let Some(bar) = &mut bar {
                     bar.advance(1, label);
                 }
+                if profiling.end_step() {
+                    meter.restart();
+                }
                 if settings.save_every_n_steps.is_some_and(|n| step.is_multiple_of(n)) && step < self.total_steps {
                     saver
                         .save(CheckpointName::Step(step), &self.model, &store, at.rolled_over(self.steps_per_epoch))
-                        .map_err(|error| diverged(error, output_dir))?;
+                        .map_err(|error| diverged(error, settings))?;
                     meter.restart();
                 }
             }
@@ -247,12 +269,17 @@ impl<'a> Run<'a> {
                 Some(_) => last.then_some(CheckpointName::Step(at.steps_run)),
             };
             if let Some(name) = name {
-                saver.save(name, &self.model, &store, at).map_err(|error| diverged(error, output_dir))?;
+                saver.save(name, &self.model, &store, at).map_err(|error| diverged(error, settings))?;
             }
         }
         logger.as_mut().map_or(Ok(()), |logger| logger.close())?;
         // Nobody leaves while another still reads from it.
         mesh.world.barrier().wait()?;
+        drop(store);
+        if let Some(files) = self.files.as_ref().filter(|_| is_first && self.makes_files_dir) {
+            // Files in it have no name; what somebody else has put there stays.
+            let _ = std::fs::remove_dir(&files.dir);
+        }
         if mesh.world.world_size() > 1 {
             let Traffic { gathered, reduced } = mesh.world.traffic();
             console.debug(&format!(
@@ -274,7 +301,7 @@ impl<'a> Run<'a> {
         }
         let mut store =
             ParamStore::on_mesh(Arc::clone(backend), layout, self.dtype, self.policy, mesh, self.files.clone())?;
-        store.set_optimizer(self.settings.optimizer.clone());
+        store.set_optimizer(self.settings.optimizer.clone(), seed);
         match (&self.resumed, self.folder.weights()) {
             (Some(resumed), _) => {
                 store.load_weights(&resumed.checkpoint.weights()?)?;
@@ -350,7 +377,7 @@ pub(crate) fn policy_of(settings: &FullFinetuneSettings, dtype: DType) -> Policy
         None => usize::from(settings.enable_activation_checkpointing),
         Some(CheckpointMode::Nothing) => 0,
         Some(CheckpointMode::Full) => 1,
-        Some(CheckpointMode::Selective) => settings.ac_option.unwrap_or(1).max(1),
+        Some(CheckpointMode::Selective) => settings.ac_option.map_or(1, |stride| stride.0),
     };
     Policy {
         recompute_every,
@@ -384,11 +411,12 @@ fn metrics_of<'a>(report: &StepReport, lr: f64, rate: f64, settings: &FullFinetu
 }
 
 /// Adds to a run that stopped being numbers what there is to go back to.
-fn diverged(error: Error, output_dir: &Path) -> Error {
+fn diverged(error: Error, settings: &FullFinetuneSettings) -> Error {
     match error {
         Error::NonFinite { .. } | Error::NonFiniteWeights { .. } => {
-            let latest = checkpoint::latest_complete(output_dir).ok().and_then(|latest| latest.checkpoint);
-            Error::Diverged { error: Box::new(error), last: latest.map(|c| c.path().to_path_buf()) }
+            let latest = checkpoint::latest_complete(&settings.checkpointer.0.output_dir).ok();
+            let last = latest.and_then(|latest| latest.checkpoint).map(|checkpoint| checkpoint.path().to_path_buf());
+            Error::Diverged { error: Box::new(error), last, is_clipped: settings.clip_grad_norm.is_some() }
         }
         other => other,
     }

@@ -6,11 +6,12 @@
 //!   p -= (lr / c1) * m / (sqrt(v) / sqrt(c2) + eps)
 //!
 //! Shapes:  param, exp_avg (m), exp_avg_sq (v), grad: one shape.
-//! Numbers: param and states have one dtype; grad that or f32; computed in f32, each stored value rounded once. The stored
-//!          moments are rounded after the update used them unrounded.
+//! Numbers: both states have the parameter's dtype, or both f32; grad the parameter's or f32; computed in f32, each stored value
+//!          rounded once: the parameter as the update says, moments to nearest, after it used them unrounded.
 //! Errors:  `Error::Shape`, `Error::DType`.
 //! Source:  Loshchilov & Hutter 2019, arXiv:1711.05101; defaults and order of operations as PyTorch's.
 
+use super::rounding::Rounding;
 use super::{Float, expect_dtype, expect_dtype_or_f32, expect_float, expect_shape};
 use crate::{Result, Tensor};
 
@@ -31,6 +32,22 @@ pub struct AdamWStep {
     pub step: u64,
     /// Factor on the gradient, for clipping.
     pub grad_scale: f32,
+    /// How the parameter is rounded.
+    pub rounding: Rounding,
+}
+
+impl AdamWStep {
+    /// The first update with PyTorch's numbers but no decay, rounded to nearest.
+    pub const FIRST: Self = Self {
+        lr: 1e-3,
+        beta1: 0.9,
+        beta2: 0.999,
+        eps: 1e-8,
+        weight_decay: 0.0,
+        step: 1,
+        grad_scale: 1.0,
+        rounding: Rounding::Nearest,
+    };
 }
 
 /// Checks an update; gives the number of elements.
@@ -39,16 +56,17 @@ pub fn check(param: &Tensor, exp_avg: &Tensor, exp_avg_sq: &Tensor, grad: &Tenso
     let dtype = expect_float(op, "param", param)?;
     for (name, t) in [("exp_avg", exp_avg), ("exp_avg_sq", exp_avg_sq)] {
         expect_shape(op, name, t, param.dims())?;
-        expect_dtype(op, name, t, dtype)?;
+        expect_dtype_or_f32(op, name, t, dtype)?;
     }
+    expect_dtype(op, "exp_avg_sq", exp_avg_sq, exp_avg.dtype())?;
     expect_shape(op, "grad", grad, param.dims())?;
     expect_dtype_or_f32(op, "grad", grad, dtype)?;
     Ok(param.num_elements())
 }
 
-/// Reference of one update.
+/// Reference of one update, before anything is rounded.
 pub fn adamw_step<T: Float>(param: &mut [T], exp_avg: &mut [T], exp_avg_sq: &mut [T], grad: &[T], step: &AdamWStep) {
-    let AdamWStep { lr, beta1, beta2, eps, weight_decay, step, grad_scale } = *step;
+    let AdamWStep { lr, beta1, beta2, eps, weight_decay, step, grad_scale, rounding: _ } = *step;
     let [correction1, correction2] = [beta1, beta2].map(|beta| 1.0 - beta.powf(step as f64));
     let number = T::from_f64;
     for i in 0..param.len() {
@@ -65,8 +83,7 @@ pub fn adamw_step<T: Float>(param: &mut [T], exp_avg: &mut [T], exp_avg_sq: &mut
 mod tests {
     use super::*;
 
-    const STEP: AdamWStep =
-        AdamWStep { lr: 0.1, beta1: 0.9, beta2: 0.999, eps: 0.0, weight_decay: 0.0, step: 1, grad_scale: 1.0 };
+    const STEP: AdamWStep = AdamWStep { lr: 0.1, eps: 0.0, ..AdamWStep::FIRST };
 
     #[test]
     fn the_first_update_moves_by_the_learning_rate_against_the_gradients_sign() {

@@ -6,6 +6,7 @@
 use crate::{DType, Error, Result, Shape, Tensor};
 
 pub mod adamw;
+pub mod adamw8bit;
 pub mod attention;
 pub mod elementwise;
 pub mod embedding;
@@ -14,6 +15,7 @@ pub mod head_loss;
 pub mod matmul;
 pub mod rms_norm;
 pub mod rope;
+pub mod rounding;
 pub mod sgd;
 pub mod swiglu;
 

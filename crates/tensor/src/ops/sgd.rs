@@ -6,10 +6,12 @@
 //!                p -= lr * (g + momentum * b if nesterov, else b)
 //!
 //! Shapes:  param, momentum_buffer (b), grad: one shape.
-//! Numbers: param and buffer have one dtype; grad that or f32; computed in f32, rounded once.
+//! Numbers: param and buffer have one dtype; grad that or f32; computed in f32, rounded once: the parameter as the update says, the
+//!          buffer to nearest.
 //! Errors:  `Error::Shape`, `Error::DType`.
 //! Source:  Sutskever et al. 2013; order of operations and defaults as PyTorch's.
 
+use super::rounding::Rounding;
 use super::{Float, expect_dtype, expect_dtype_or_f32, expect_float, expect_shape};
 use crate::{Result, Tensor};
 
@@ -32,6 +34,8 @@ pub struct SgdStep {
     pub first: bool,
     /// Factor on the gradient, for clipping.
     pub grad_scale: f32,
+    /// How the parameter is rounded.
+    pub rounding: Rounding,
 }
 
 /// Checks an update; gives the number of elements.
@@ -47,7 +51,7 @@ pub fn check(param: &Tensor, momentum_buffer: Option<&Tensor>, grad: &Tensor) ->
     Ok(param.num_elements())
 }
 
-/// Reference of one update; without a buffer it takes no momentum.
+/// Reference of one update, before anything is rounded; without a buffer it takes no momentum.
 pub fn sgd_step<T: Float>(param: &mut [T], mut momentum_buffer: Option<&mut [T]>, grad: &[T], step: &SgdStep) {
     let number = T::from_f64;
     let sign = if step.maximize { -1.0 } else { 1.0 };
@@ -78,6 +82,7 @@ mod tests {
         maximize: false,
         first: false,
         grad_scale: 1.0,
+        rounding: Rounding::Nearest,
     };
 
     /// The parameter after two updates by gradients 2 and 4, from 8.

@@ -65,6 +65,7 @@ impl<'a> Cx<'a> {
         inputs: &[Var],
         forward: impl Fn(&mut Cx<'_>, &[Var]) -> Result<Var> + 'static,
     ) -> Result<Var> {
+        let _span = self.backend.span(|| format!("unit {} forward", unit.0));
         let phase = if self.training { Phase::Forward } else { Phase::Inference };
         let params = self.host.enter(unit, phase)?;
         let needs_backward =
@@ -249,6 +250,7 @@ enum UnitBody {
 
 impl BackwardOp for UnitOp {
     fn backward(self: Box<Self>, bw: &mut Backward<'_>) -> Result<()> {
+        let _span = bw.backend.span(|| format!("unit {} backward", self.unit.0));
         bw.params = bw.host.enter(self.unit, Phase::Backward)?;
         let tape = match self.body {
             UnitBody::Kept(tape) => tape,
@@ -261,7 +263,9 @@ impl BackwardOp for UnitOp {
                     next_node: bw.next_node,
                     params: Arc::clone(&bw.params),
                 };
+                let recompute = bw.backend.span(|| "recompute");
                 let again = forward(&mut cx, &inputs)?;
+                drop(recompute);
                 bw.next_node = cx.next_node;
                 let tape = cx.tape.take().unwrap_or_default();
                 if let (Some(grad), Some(node)) = (bw.take(output), again.node) {

@@ -60,15 +60,45 @@ pub(super) struct Output {
     shape: Vec<usize>,
     dtype: DType,
     start: Option<Vec<f64>>,
-    expected: Vec<f64>,
-    tolerance: Tolerance,
+    expected: Expected,
+}
+
+/// Says what is wrong with values.
+type Judge = Box<dyn Fn(&[f64]) -> Result<(), String>>;
+
+/// What is right for an output.
+enum Expected {
+    /// About these values.
+    About(Vec<f64>, Tolerance),
+    /// Whatever this finds nothing wrong with.
+    Judged(Judge),
+}
+
+impl Expected {
+    fn check(&self, found: &[f64]) -> Result<(), String> {
+        match self {
+            Self::About(values, tolerance) => compare(found, values, *tolerance).map_err(|m| m.to_string()),
+            Self::Judged(judge) => judge(found),
+        }
+    }
 }
 
 impl Output {
     /// An output that is overwritten with about `expected`, within [`nmse_bound`].
     pub(super) fn new(name: &'static str, shape: &[usize], dtype: DType, expected: &[f64]) -> Self {
         let tolerance = Tolerance::nmse(nmse_bound(dtype, expected.len()));
-        Self { name, shape: shape.to_vec(), dtype, start: None, expected: round_to(dtype, expected), tolerance }
+        let expected = Expected::About(round_to(dtype, expected), tolerance);
+        Self { name, shape: shape.to_vec(), dtype, start: None, expected }
+    }
+
+    /// An output that holds something of which `judge` finds nothing wrong.
+    pub(super) fn judged(
+        name: &'static str,
+        shape: &[usize],
+        dtype: DType,
+        judge: impl Fn(&[f64]) -> Result<(), String> + 'static,
+    ) -> Self {
+        Self { name, shape: shape.to_vec(), dtype, start: None, expected: Expected::Judged(Box::new(judge)) }
     }
 
     /// What the output holds before the call; without this it starts as NaN.
@@ -78,12 +108,19 @@ impl Output {
 
     /// Allows an NMSE of `nmse`, where an op has a bound of its own.
     pub(super) fn within(self, nmse: f64) -> Self {
-        Self { tolerance: Tolerance { nmse, ..self.tolerance }, ..self }
+        self.with_tolerance(|tolerance| Tolerance { nmse, ..tolerance })
     }
 
     /// Measures errors against at least `floor`, where terms of about that size cancel.
     pub(super) fn floor(self, floor: f64) -> Self {
-        Self { tolerance: self.tolerance.with_floor(floor), ..self }
+        self.with_tolerance(|tolerance| tolerance.with_floor(floor))
+    }
+
+    fn with_tolerance(mut self, change: impl Fn(Tolerance) -> Tolerance) -> Self {
+        if let Expected::About(_, tolerance) = &mut self.expected {
+            *tolerance = change(*tolerance);
+        }
+        self
     }
 }
 
@@ -244,8 +281,8 @@ impl Table<'_> {
                 None => {
                     for (output, bytes) in outputs.iter().zip(&bits) {
                         let found = from_bytes(output.dtype, bytes);
-                        if let Err(mismatch) = compare(&found, &output.expected, output.tolerance) {
-                            self.fail(format!("{}: {mismatch}", output.name));
+                        if let Err(why) = output.expected.check(&found) {
+                            self.fail(format!("{}: {why}", output.name));
                         }
                     }
                     first = Some(bits);
@@ -310,6 +347,7 @@ pub(super) fn to_bytes(dtype: DType, values: &[f64]) -> Vec<u8> {
         DType::F32 => values.iter().flat_map(|&v| (v as f32).to_ne_bytes()).collect(),
         DType::Bf16 => values.iter().flat_map(|&v| half::bf16::from_f32(v as f32).to_ne_bytes()).collect(),
         DType::I32 => values.iter().flat_map(|&v| (v as i32).to_ne_bytes()).collect(),
+        DType::U8 => values.iter().map(|&v| v as u8).collect(),
     }
 }
 
@@ -320,5 +358,6 @@ pub(super) fn from_bytes(dtype: DType, bytes: &[u8]) -> Vec<f64> {
         DType::F32 => fours.iter().map(|&b| f64::from(f32::from_ne_bytes(b))).collect(),
         DType::Bf16 => pairs.iter().map(|&b| half::bf16::from_ne_bytes(b).to_f64()).collect(),
         DType::I32 => fours.iter().map(|&b| f64::from(i32::from_ne_bytes(b))).collect(),
+        DType::U8 => bytes.iter().map(|&b| f64::from(b)).collect(),
     }
 }

@@ -21,6 +21,7 @@
 
 use tensor::{Backend, DType};
 
+mod adamw8bit;
 mod attention;
 mod case;
 mod elementwise;
@@ -33,6 +34,7 @@ mod rms_norm;
 mod rope;
 mod swiglu;
 
+pub use adamw8bit::check_adamw8bit_step;
 pub use attention::{check_attention_backward, check_attention_forward};
 pub use elementwise::{check_add, check_add_in_place, check_sum_of_squares};
 pub use embedding::{check_embedding_backward, check_embedding_forward};
@@ -52,7 +54,7 @@ pub fn nmse_bound(dtype: DType, len: usize) -> f64 {
     match dtype {
         DType::F32 => 1e-12,
         DType::Bf16 => (1e-3 / len as f64).clamp(1e-6, 6.2e-5),
-        DType::I32 => 0.0,
+        DType::I32 | DType::U8 => 0.0,
     }
 }
 
@@ -80,6 +82,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("add", check_add),
     ("add_in_place", check_add_in_place),
     ("adamw_step", check_adamw_step),
+    ("adamw8bit_step", check_adamw8bit_step),
     ("sgd_step", check_sgd_step),
     ("sum_of_squares", check_sum_of_squares),
 ];
