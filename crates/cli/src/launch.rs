@@ -152,12 +152,12 @@ impl LaunchArgs {
         if num_nodes > 1 {
             let option = format!("--nnodes {}", self.nnodes.as_deref().unwrap_or_default());
             return Err(refused(&option, "ranks that this program starts are on one machine")
-                .hint("start it on all machines by `mpirun -n RANKS tune run ...` or `srun tune run ...`"));
+                .hint("start it on all machines by `mpirun -n RANKS tune run ...` or `srun --mpi=pmix tune run ...`"));
         }
         if self.node_rank.as_deref().map_or(Ok(0), |text| number(text, "--node-rank"))? > 0 {
             let option = format!("--node-rank {}", self.node_rank.as_deref().unwrap_or_default());
             return Err(refused(&option, "ranks that this program starts are on one machine")
-                .hint("start it on all machines by `mpirun -n RANKS tune run ...` or `srun tune run ...`"));
+                .hint("start it on all machines by `mpirun -n RANKS tune run ...` or `srun --mpi=pmix tune run ...`"));
         }
         if self.max_restarts.as_deref().map_or(Ok(0), |text| number(text, "--max-restarts"))? > 0 {
             let option = format!("--max-restarts {}", self.max_restarts.as_deref().unwrap_or_default());

@@ -18,6 +18,9 @@ const THREADS_VARIABLE: &str = "FERROTUNE_NUM_THREADS";
 
 /// The ranks of a run. With `--launcher mpi` this process ends here: `mpirun` takes its place.
 pub(crate) fn ranks(launch: &Launch, recipe: &Recipe) -> Result<Ranks> {
+    if let Some((task, num_tasks)) = dist::lone_slurm_task().filter(|_| recipe.supports_distributed) {
+        return Err(lone_task(task, num_tasks));
+    }
     match dist::mpi_environment() {
         Some(environment) if environment.world_size > 1 => processes(environment, launch, recipe),
         None if launch.launcher == Launcher::Mpi => Err(start_mpirun(launch)),
@@ -33,6 +36,16 @@ pub(crate) fn ranks(launch: &Launch, recipe: &Recipe) -> Result<Ranks> {
             Ok(Ranks::Threads(launch.num_ranks))
         }
     }
+}
+
+/// Slurm started several tasks, each of which would train the whole model into the same folder.
+fn lone_task(task: usize, num_tasks: usize) -> Failure {
+    if task > 0 {
+        return recipes::Error::ToldByRank { rank: 0, exit_code: 2 }.into();
+    }
+    Failure::usage(format!("Slurm started {num_tasks} tasks, but not as the ranks of one run")).hint(
+        "start them by `srun --mpi=pmix tune run ...` with a program that has MPI, or one task with `--nproc-per-node`",
+    )
 }
 
 /// This process is one of several that MPI started.

@@ -182,6 +182,20 @@ fn a_program_without_mpi_says_so_under_mpirun() {
 }
 
 #[test]
+fn tasks_of_slurm_that_are_no_ranks_stop_with_one_message() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    for (task, message) in [("0", "error: Slurm started 4 tasks, but not as the ranks of one run\n"), ("1", "")] {
+        let mut command = tune(dir.path());
+        command.envs([("SLURM_PROCID", task), ("SLURM_STEP_NUM_TASKS", "4")]);
+        let output = command.args(["run", RECIPE, "--config", "llama3/8B_full"]).output().expect("the program starts");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.starts_with(message) && stderr.is_empty() == message.is_empty(), "{stderr}");
+        assert_eq!(stderr.contains("srun --mpi=pmix"), task == "0", "{stderr}");
+    }
+}
+
+#[test]
 fn a_plan_of_70_billion_parameters_needs_none_of_them() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let plan = |num_ranks: &str| {

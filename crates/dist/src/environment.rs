@@ -27,6 +27,19 @@ pub fn mpi_environment() -> Option<MpiEnvironment> {
     MpiEnvironment::from_variables(|name| std::env::var(name).ok())
 }
 
+/// This process as a task of Slurm, and how many there are, if `srun` started several without telling them of each other:
+/// MPI was not asked for, and each would train the whole model.
+pub fn lone_slurm_task() -> Option<(usize, usize)> {
+    lone_task(|name| std::env::var(name).ok())
+}
+
+fn lone_task(variable: impl Fn(&str) -> Option<String>) -> Option<(usize, usize)> {
+    let number = |name: &str| variable(name)?.trim().parse::<usize>().ok();
+    let (rank, num_tasks) = (number("SLURM_PROCID")?, number("SLURM_STEP_NUM_TASKS")?);
+    let is_lone = num_tasks > 1 && rank < num_tasks && MpiEnvironment::from_variables(&variable).is_none();
+    is_lone.then_some((rank, num_tasks))
+}
+
 impl MpiEnvironment {
     /// From the variables of any environment. Values that are not numbers, or that contradict each other, count as absent.
     fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
@@ -51,13 +64,17 @@ impl MpiEnvironment {
 mod tests {
     use super::*;
 
-    /// What variables in the form `A=1 B=2` mean: (rank, world size, local rank).
-    fn found(variables: &str) -> Option<(usize, usize, usize)> {
-        let variable = |name: &str| {
+    /// Variables in the form `A=1 B=2`.
+    fn among(variables: &str) -> impl Fn(&str) -> Option<String> {
+        |name| {
             let mut pairs = variables.split_whitespace().filter_map(|pair| pair.split_once('='));
             pairs.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
-        };
-        MpiEnvironment::from_variables(variable).map(|e| (e.rank, e.world_size, e.local_rank))
+        }
+    }
+
+    /// What variables mean: (rank, world size, local rank).
+    fn found(variables: &str) -> Option<(usize, usize, usize)> {
+        MpiEnvironment::from_variables(among(variables)).map(|e| (e.rank, e.world_size, e.local_rank))
     }
 
     #[test]
@@ -79,6 +96,17 @@ mod tests {
         let step = "SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4 SLURM_NTASKS=4";
         assert_eq!(found(step), None);
         assert_eq!(found(&format!("{step} SLURM_MPI_TYPE=none")), None);
+    }
+
+    #[test]
+    fn tasks_that_srun_tells_nothing_of_each_other_are_seen() {
+        let step = "SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4 SLURM_NTASKS=4";
+        assert_eq!(lone_task(among(step)), Some((3, 4)));
+        assert_eq!(lone_task(among("SLURM_PROCID=0 SLURM_NTASKS=4")), None, "the shell of a batch job");
+        assert_eq!(lone_task(among("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1")), None, "one task");
+        assert_eq!(lone_task(among(&format!("{step} PMIX_RANK=3"))), None, "a rank");
+        let under_mpirun = format!("{step} OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1");
+        assert_eq!(lone_task(among(&under_mpirun)), None, "a rank of its own");
     }
 
     #[test]

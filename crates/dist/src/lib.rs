@@ -35,7 +35,7 @@ mod worker;
 
 pub use collective::{Alarm, Collective};
 pub use communicator::{Communicator, Reduced};
-pub use environment::{MpiEnvironment, mpi_environment};
+pub use environment::{MpiEnvironment, lone_slurm_task, mpi_environment};
 pub use error::{Error, Result};
 pub use mesh::Mesh;
 pub use operation::Operation;
