@@ -1,8 +1,9 @@
-//! `cargo xtask bench ops --against-torchtune VENV`: our ops, alternating with the same ops in PyTorch.
+//! `cargo xtask bench op_ratios --against-torchtune VENV`: our ops, alternating with the same ops in PyTorch.
 //!
 //! Rows are those of `crates/cpu/benches/ops.rs` that `bench/torch_ops.py` times under the same name. Each round runs one group of
 //! rows with one dtype in both programs, one after the other; a figure is the median over rounds. Forward and backward of
-//! attention are also added up. `--only` keeps the rows whose name contains a text.
+//! attention are also added up. `--only` keeps the rows whose name contains a text; a program that runs into `--limit` has figures
+//! for what it got to, and rows that the peer did not get to have no ratio.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -59,40 +60,56 @@ fn alternate(venv: &Path, program: &str, group: &str, dtype: &str, args: &PeerAr
     let options = [group.to_owned(), format!("dtype={dtype}"), format!("name={}", args.only)];
     let mut rows: BTreeMap<String, Row> = BTreeMap::new();
     for _ in 0..args.rounds {
-        for line in lines(Command::new(program).args(&options).arg("format=tsv"))? {
+        for line in lines(limited(args.limit, Path::new(program)).args(&options).arg("format=tsv"))? {
             let mut parts = line.split('\t');
             let (name, time) = parts.next().zip(parts.next()).context("a row has a name and a time")?;
             let row = rows.entry(name.to_owned()).or_default();
             row.ours.push(time.parse()?);
             parts.next().unwrap_or_default().clone_into(&mut row.rate);
         }
-        for line in lines(Command::new(venv.join("bin/python")).arg(root().join("bench/torch_ops.py")).args(&options))?
-        {
+        let python = venv.join("bin/python");
+        for line in lines(limited(args.limit, &python).arg(root().join("bench/torch_ops.py")).args(&options))? {
             let (name, time) = line.split_once('\t').context("a row has a name and a time")?;
             rows.entry(name.to_owned()).or_default().theirs.push(time.parse()?);
         }
     }
-    // What only one of them times has no ratio.
-    rows.retain(|_, row| !row.ours.is_empty() && !row.theirs.is_empty());
+    rows.retain(|_, row| !row.ours.is_empty());
     Ok(rows)
 }
 
+/// A program that is stopped after so many seconds.
+fn limited(secs: u64, program: &Path) -> Command {
+    let mut command = Command::new("timeout");
+    command.arg(secs.to_string()).arg(program);
+    command
+}
+
 fn lines(command: &mut Command) -> Result<Vec<String>> {
+    // Exit status of `timeout` (coreutils) when it had to stop the program.
+    const STOPPED: i32 = 124;
     let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
     let stderr = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{command:?} failed ({}):\n{stderr}", output.status);
+    let stopped = output.status.code() == Some(STOPPED);
+    ensure!(output.status.success() || stopped, "{command:?} failed ({}):\n{stderr}", output.status);
     Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
 }
 
 fn print(rows: &BTreeMap<String, Row>) {
+    let print = |name: &str, ours: f64, theirs: f64, rate: &str| {
+        if theirs.is_nan() {
+            println!("{name:60}{ours:>12.3}{:>12}{:>8}  {rate}", "-", "-");
+        } else {
+            println!("{name:60}{ours:>12.3}{theirs:>12.3}{:>8.2}  {rate}", theirs / ours);
+        }
+    };
+    let figure = |times: &[f64]| if times.is_empty() { f64::NAN } else { median(times.to_vec()) };
     for (name, row) in rows {
-        let (ours, theirs) = (median(row.ours.clone()), median(row.theirs.clone()));
-        println!("{name:60}{ours:>12.3}{theirs:>12.3}{:>8.2}  {}", theirs / ours, row.rate);
+        let (ours, theirs) = (figure(&row.ours), figure(&row.theirs));
+        print(name, ours, theirs, &row.rate);
         let Some(shape) = name.strip_prefix("attention_forward ") else { continue };
         if let Some(backward) = rows.get(&format!("attention_backward {shape}")) {
-            let (ours, theirs) = (ours + median(backward.ours.clone()), theirs + median(backward.theirs.clone()));
             let name = format!("attention forward and backward {shape}");
-            println!("{name:60}{ours:>12.3}{theirs:>12.3}{:>8.2}", theirs / ours);
+            print(&name, ours + figure(&backward.ours), theirs + figure(&backward.theirs), "");
         }
     }
 }

@@ -41,6 +41,17 @@ impl MappedFile {
         Ok(Self { path: path.to_path_buf(), map })
     }
 
+    /// Lets go of the memory that holds what was read; what is read again comes from the file again.
+    #[expect(unsafe_code, reason = "advice that drops pages is unsafe for mappings that are written to")]
+    pub fn release(&self) {
+        #[cfg(unix)]
+        if let Some(map) = &self.map {
+            // SAFETY: the mapping is read-only and backed by the file, so dropped pages come back as they were.
+            // A refusal changes nothing but the memory that stays in use.
+            let _ = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+        }
+    }
+
     /// The path the file was opened by.
     pub fn path(&self) -> &Path {
         &self.path
@@ -65,6 +76,30 @@ mod tests {
         let path = dir.path().join("empty");
         std::fs::write(&path, b"").unwrap();
         assert!(MappedFile::open(&path).unwrap().is_empty());
+    }
+
+    /// KiB of a mapped file that are in memory.
+    #[cfg(target_os = "linux")]
+    fn resident_kib(path: &Path) -> usize {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let own = maps.split_once(&*path.to_string_lossy()).expect("mapped").1;
+        let line = own.lines().find_map(|line| line.strip_prefix("Rss:")).expect("a figure");
+        line.trim().strip_suffix(" kB").unwrap().trim().parse().unwrap()
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_was_read_is_let_go_of_and_can_be_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let bytes: Vec<u8> = (0..1 << 20).map(|i| (i / 4096) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let file = MappedFile::open(&path).unwrap();
+        assert_eq!(*file, bytes[..]);
+        assert_eq!(resident_kib(&path), 1024);
+        file.release();
+        assert_eq!(resident_kib(&path), 0);
+        assert_eq!(*file, bytes[..]);
     }
 
     #[test]

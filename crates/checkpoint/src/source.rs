@@ -68,6 +68,11 @@ pub struct WeightSource {
 }
 
 impl WeightSource {
+    /// Lets go of the memory that holds what was read so far.
+    pub fn release(&self) {
+        self.files.iter().for_each(MappedFile::release);
+    }
+
     /// Opens one safetensors file.
     pub fn open_safetensors(path: &Path) -> Result<Self> {
         let mut source = Self::empty(path);

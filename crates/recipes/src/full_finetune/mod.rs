@@ -314,7 +314,10 @@ impl<'a> Run<'a> {
                     resumed.position.steps_run
                 ));
             }
-            (None, Some(weights)) => store.load_weights(weights)?,
+            (None, Some(weights)) => {
+                store.load_weights(weights)?;
+                weights.release();
+            }
             (None, None) => store.init_random(seed)?,
         }
         console.info(&format!(
