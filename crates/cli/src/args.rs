@@ -20,8 +20,8 @@ First steps:
   tune ls                                               recipes and built-in configs
   tune download <REPO> --output-dir <DIR>               get a model
   tune cp llama3_2/1B_full_single_device my_run.yaml    a config to make your own
-  tune validate my_run.yaml optimizer=torch.optim.AdamW find every mistake in it
-  tune run full_finetune_single_device --config my_run.yaml optimizer=torch.optim.AdamW";
+  tune validate my_run.yaml                           find every mistake in it
+  tune run full_finetune_single_device --config my_run.yaml batch_size=8";
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
@@ -101,7 +101,7 @@ pub(crate) struct CatArgs {
 #[command(after_help = "\
 Examples:
   tune validate my_run.yaml
-  tune validate llama3_2/1B_full_single_device optimizer=torch.optim.AdamW batch_size=8
+  tune validate llama3_2/1B_full_single_device batch_size=8
   tune validate my_run.yaml --recipe generate
   tune validate llama3_1/70B_full --plan --nproc-per-node 8")]
 pub(crate) struct ValidateArgs {
@@ -164,7 +164,7 @@ fn run_help() -> String {
     format!(
         "Recipes:\n{lines}\n\n`tune ls` lists all recipes with their configs.\n\n\
          Examples:\n  \
-         tune run full_finetune_single_device --config llama3_2/1B_full_single_device optimizer=torch.optim.AdamW\n  \
+         tune run full_finetune_single_device --config llama3_2/1B_full_single_device batch_size=8\n  \
          tune run full_finetune_single_device --config my_run.yaml optimizer.lr=1e-5 clip_grad_norm=None\n  \
          tune run generate --config generate.yaml prompt.user=\"What is a haiku?\""
     )
