@@ -30,6 +30,9 @@ pub(crate) enum Kind {
     /// NEON, which every 64-bit Arm processor has.
     #[cfg(target_arch = "aarch64")]
     Neon,
+    /// The same with products of bf16 pairs (`bfdot`, FEAT_BF16).
+    #[cfg(target_arch = "aarch64")]
+    NeonBf16,
     /// Portable but for products of bf16 pairs, which plain code computes as AVX-512 BF16 would.
     #[cfg(test)]
     EmulatedBf16,
@@ -39,7 +42,7 @@ impl Isa {
     /// The environment variable that overrides the choice.
     pub const VARIABLE: &'static str = "FERROTUNE_CPU_ISA";
     /// The values that the variable takes.
-    pub const NAMES: [&'static str; 5] = ["portable", "avx2", "avx512", "avx512bf16", "neon"];
+    pub const NAMES: [&'static str; 6] = ["portable", "avx2", "avx512", "avx512bf16", "neon", "neonbf16"];
 
     /// For tests of the products of bf16 pairs on any processor.
     #[cfg(test)]
@@ -68,7 +71,12 @@ impl Isa {
             }
         }
         #[cfg(target_arch = "aarch64")]
-        all.push(Self(Kind::Neon));
+        {
+            all.push(Self(Kind::Neon));
+            if std::arch::is_aarch64_feature_detected!("bf16") {
+                all.push(Self(Kind::NeonBf16));
+            }
+        }
         all
     }
 
@@ -105,6 +113,8 @@ impl Isa {
             Kind::Avx512Bf16 => "avx512bf16",
             #[cfg(target_arch = "aarch64")]
             Kind::Neon => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Kind::NeonBf16 => "neonbf16",
             #[cfg(test)]
             Kind::EmulatedBf16 => "emulated",
         }
@@ -119,6 +129,8 @@ impl Isa {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512Bf16 => true,
+            #[cfg(target_arch = "aarch64")]
+            Kind::NeonBf16 => true,
             #[cfg(test)]
             Kind::EmulatedBf16 => true,
             _ => false,
@@ -133,6 +145,7 @@ impl fmt::Display for Isa {
             "avx512" => "AVX-512",
             "avx512bf16" => "AVX-512 BF16",
             "neon" => "NEON",
+            "neonbf16" => "NEON BF16",
             _ => "portable",
         })
     }
@@ -188,7 +201,7 @@ macro_rules! per_isa {
                     avx512::<$($generic),*>($($arg),*)
                 },
                 #[cfg(target_arch = "aarch64")]
-                $crate::isa::Kind::Neon => neon::<$($generic),*>($($arg),*),
+                $crate::isa::Kind::Neon | $crate::isa::Kind::NeonBf16 => neon::<$($generic),*>($($arg),*),
                 #[cfg(test)]
                 $crate::isa::Kind::EmulatedBf16 => body::<false $(, $generic)*>($($arg),*),
             }
@@ -214,7 +227,7 @@ mod tests {
         let unknown = Isa::from_name("sse9").unwrap_err();
         assert_eq!(
             unknown.to_string(),
-            "unknown instruction set `sse9` in `FERROTUNE_CPU_ISA`: expected one of `portable`, `avx2`, `avx512`, `avx512bf16`, `neon`"
+            "unknown instruction set `sse9` in `FERROTUNE_CPU_ISA`: expected one of `portable`, `avx2`, `avx512`, `avx512bf16`, `neon`, `neonbf16`"
         );
         let absent = if cfg!(target_arch = "x86_64") { "neon" } else { "avx2" };
         let missing = Isa::from_name(absent).unwrap_err();

@@ -13,7 +13,7 @@
 //!   rounding.rs how weights are rounded
 //! ```
 //!
-//! The environment variable `FERROTUNE_CPU_ISA` (`portable`, `avx2`, `avx512`, `avx512bf16` or `neon`) overrides the
+//! The environment variable `FERROTUNE_CPU_ISA` (`portable`, `avx2`, `avx512`, `avx512bf16`, `neon` or `neonbf16`) overrides the
 //! instruction set.
 //!
 //! Numbers: the same inputs and number of threads give the same bits, whichever worker takes which task.

@@ -1,19 +1,21 @@
 //! The inner product of bf16 factors, which are never widened: c (+)= a b on blocks that fit the caches.
 //!
-//! Two neighbouring terms of a sum lie side by side, as a *pair*, and one instruction adds both products to a sum. Tiles have
-//! [`MR`] rows and [`NR`] columns of c, 28 sums of 16 lanes, which stay in registers over the whole block. Both factors are
-//! packed (`pack.rs`): a in strips of MR rows, b in panels of NR columns, each pair by pair, an odd last term with a zero.
+//! Two neighbouring terms of a sum lie side by side, as a *pair*, and one instruction adds both products to a sum. Both factors are
+//! packed (`pack.rs`): a in strips of [`MR`] rows, b in panels of [`NR`] columns, each pair by pair, an odd last term with a zero.
+//! Tiles of c stay in registers over the whole block: with AVX-512 a strip by a panel, 28 sums of 16 lanes; with NEON 5 rows by half
+//! a panel, 20 sums of 4 lanes.
 //! Reading a where it lies would spare a pass, but its rows are often a power of two apart, and then fourteen of them fight
 //! for eight places of the innermost cache.
 //!
 //! Shapes:  a: (m, 2 pairs), b: (2 pairs, n), c: (m, n), n a multiple of [`LANES`].
-//! Numbers: sums in f32, two roundings a pair: the odd term's product is added first. Factors and sums below the smallest
-//!          normal number count as 0, as the instruction defines it. The order of a sum depends on the number of terms alone.
+//! Numbers: sums in f32; factors and sums below the smallest normal number count as 0, as the instructions define it. AVX-512 adds
+//!          the odd term's product, then the even one's, each sum rounded to nearest; NEON adds both products, then their sum,
+//!          each time rounded to odd. The order of a sum depends on the number of terms alone.
 //! Checked: `tests.rs`, in every build by an emulation of the instruction, and by the instruction where there is one.
 #![expect(unsafe_code, reason = "vector loads by pointer, in bounds by the checks of `multiply`")]
 #![cfg_attr(
-    not(any(target_arch = "x86_64", test)),
-    expect(dead_code, reason = "products of pairs are compiled for x86-64 and for tests only")
+    not(any(target_arch = "x86_64", target_arch = "aarch64", test)),
+    expect(dead_code, reason = "products of pairs are compiled for x86-64, 64-bit Arm and for tests only")
 )]
 
 mod pack;
@@ -75,6 +77,9 @@ pub(crate) fn multiply(
         // SAFETY: bounds were checked above; an `Isa` of this kind exists only where AVX-512 BF16 was detected.
         #[cfg(target_arch = "x86_64")]
         Kind::Avx512Bf16 => unsafe { vectors::tiles_avx512bf16(block, c.as_mut_ptr()) },
+        // SAFETY: bounds were checked above; an `Isa` of this kind exists only where these products were detected.
+        #[cfg(target_arch = "aarch64")]
+        Kind::NeonBf16 => unsafe { vectors::tiles_neonbf16(block, c.as_mut_ptr()) },
         // SAFETY: bounds were checked above.
         #[cfg(test)]
         Kind::EmulatedBf16 => unsafe { tiles::<vectors::Emulated>(block, c.as_mut_ptr()) },
@@ -90,16 +95,22 @@ pub(crate) fn multiply(
 unsafe fn tiles<V: Vectors>(block: Block<'_>, c: *mut f32) {
     for first_row in (0..block.m).step_by(MR) {
         for first_column in (0..block.n).step_by(NR) {
-            // SAFETY: strips, panels and tiles of the block lie inside of its slices.
-            unsafe {
-                let a = block.a.data.as_ptr().add(first_row / MR * block.a.stride);
-                let b = block.b.data.as_ptr().add(first_column / NR * block.b.stride);
-                let c = c.add(first_row * block.c_stride + first_column);
-                let rows = block.m - first_row;
-                if block.n - first_column > LANES {
-                    tile_of_rows::<V, 2>(&block, rows, a, b, c);
-                } else {
-                    tile_of_rows::<V, 1>(&block, rows, a, b, c);
+            let strip = block.a.data.as_ptr().wrapping_add(first_row / MR * block.a.stride);
+            let panel = block.b.data.as_ptr().wrapping_add(first_column / NR * block.b.stride);
+            let (rows, columns) = ((block.m - first_row).min(MR), (block.n - first_column).min(NR));
+            for column in (0..columns).step_by(V::WIDTH * LANES) {
+                for row in (0..rows).step_by(V::ROWS) {
+                    let rows = (rows - row).min(V::ROWS);
+                    // SAFETY: strips, panels and tiles of the block lie inside of its slices.
+                    unsafe {
+                        let (a, b) = (strip.add(row), panel.add(column));
+                        let c = c.add((first_row + row) * block.c_stride + first_column + column);
+                        if V::WIDTH == 2 && columns - column > LANES {
+                            tile_of_rows::<V, 2>(&block, rows, a, b, c);
+                        } else {
+                            tile_of_rows::<V, 1>(&block, rows, a, b, c);
+                        }
+                    }
                 }
             }
         }

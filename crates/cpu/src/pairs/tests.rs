@@ -77,6 +77,82 @@ fn the_instruction_does_what_its_emulation_does() {
     fn instruction(sums: &[f32; 16], a: &[u32; 16], b: &[u32; 16]) -> [f32; 16] {
         add_products::<vectors::Avx512Bf16, _, _>(sums, a, b)
     }
+    // SAFETY: the instruction set was detected.
+    compare(|sums, a, b| unsafe { instruction(sums, a, b) }, add_products::<Emulated, _, _>);
+}
+
+/// What `bfdot` is defined to do: both products, exact unless they leave the range, are added, then their sum to the sum before;
+/// each addition is rounded to odd, and subnormal operands and results are 0.
+#[cfg(target_arch = "aarch64")]
+mod bfdot {
+    use half::bf16;
+
+    fn flush(x: f32) -> f32 {
+        if x.is_subnormal() { 0.0f32.copysign(x) } else { x }
+    }
+
+    /// The neighbour towards 0, or `x` itself if its last bit is 1: what rounding to odd makes of a sum that was rounded to `x` from
+    /// `x + error`.
+    fn to_odd(x: f64, error: f64) -> f64 {
+        if error == 0.0 || x.to_bits() & 1 == 1 {
+            return x;
+        }
+        let away = (error > 0.0) == (x > 0.0);
+        f64::from_bits(if away { x.to_bits() + 1 } else { x.to_bits() - 1 })
+    }
+
+    fn add(a: f32, b: f32) -> f32 {
+        let (a, b) = (f64::from(flush(a)), f64::from(flush(b)));
+        let sum = a + b;
+        if sum == 0.0 || !sum.is_finite() {
+            return sum as f32;
+        }
+        // What the addition in f64 lost, exactly (Knuth's two-sum).
+        let of_b = sum - a;
+        let odd = to_odd(sum, (a - (sum - of_b)) + (b - of_b));
+        // The bits that f32 has not, gathered in the last one that it has.
+        const DROPPED: u64 = (1 << 29) - 1;
+        let bits = odd.to_bits();
+        let sticky = if bits & DROPPED == 0 { 0 } else { 1 << 29 };
+        let rounded = f64::from_bits(bits & !DROPPED | sticky);
+        if rounded.abs() > f64::from(f32::MAX) { f32::INFINITY.copysign(rounded as f32) } else { flush(rounded as f32) }
+    }
+
+    fn multiply(a: bf16, b: bf16) -> f32 {
+        flush(flush(a.to_f32()) * flush(b.to_f32()))
+    }
+
+    pub(super) fn emulated(sums: &[f32; 16], a: &[u32; 16], b: &[u32; 16]) -> [f32; 16] {
+        std::array::from_fn(|lane| {
+            let [a_even, a_odd]: [bf16; 2] = bytemuck::cast(a[lane]);
+            let [b_even, b_odd]: [bf16; 2] = bytemuck::cast(b[lane]);
+            add(sums[lane], add(multiply(a_even, b_even), multiply(a_odd, b_odd)))
+        })
+    }
+}
+
+/// Any bits: every kind of number occurs.
+#[cfg(target_arch = "aarch64")]
+#[test]
+fn the_instruction_does_what_its_emulation_does() {
+    if Isa::from_name("neonbf16").is_err() {
+        eprintln!("skipped: this processor has no products of bf16 pairs");
+        return;
+    }
+    #[target_feature(enable = "bf16")]
+    fn instruction(sums: &[f32; 16], a: &[u32; 16], b: &[u32; 16]) -> [f32; 16] {
+        add_products::<vectors::NeonBf16, _, _>(sums, a, b)
+    }
+    // SAFETY: the instruction set was detected.
+    compare(|sums, a, b| unsafe { instruction(sums, a, b) }, bfdot::emulated);
+}
+
+/// Compares an instruction with its emulation on any bits; half of the rounds near 1, where sums and products meet.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn compare(
+    instruction: impl Fn(&[f32; 16], &[u32; 16], &[u32; 16]) -> [f32; 16],
+    emulated: impl Fn(&[f32; 16], &[u32; 16], &[u32; 16]) -> [f32; 16],
+) {
     let stream = Stream::new(5, 6);
     for round in 0..200_000u64 {
         let words = |part: u64| {
@@ -85,12 +161,9 @@ fn the_instruction_does_what_its_emulation_does() {
             bytemuck::cast::<_, [u32; 16]>(all)
         };
         let (a, b) = (words(0), words(1));
-        // Half of the rounds near 1, where sums and products meet.
         let near = |bits: u32| if round % 2 == 0 { bits } else { bits & 0x81ff_81ff | 0x3e00_3e00 };
         let (sums, a, b) = (words(2).map(near).map(f32::from_bits), a.map(near), b.map(near));
-        // SAFETY: the instruction set was detected.
-        let found = unsafe { instruction(&sums, &a, &b) };
-        let expected = add_products::<Emulated, _, _>(&sums, &a, &b);
+        let (found, expected) = (instruction(&sums, &a, &b), emulated(&sums, &a, &b));
         for lane in 0..16 {
             let same =
                 found[lane].to_bits() == expected[lane].to_bits() || found[lane].is_nan() && expected[lane].is_nan();

@@ -1,7 +1,8 @@
-//! The vectors that the loops over pairs are written for: AVX-512 BF16, and an emulation in plain code for tests.
+//! The vectors that the loops over pairs are written for: AVX-512 BF16, NEON with `bfdot`, and an emulation of the first in plain
+//! code for tests.
 #![expect(unsafe_code, reason = "instructions of a processor that has them; loads by pointer")]
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::{Block, tiles};
 
 /// Vectors of sixteen pairs and of sixteen sums.
@@ -10,6 +11,11 @@ use super::{Block, tiles};
 /// Every function may be called only where the processor has the vectors; pointers are valid for what is read or written
 /// there, at any alignment of their type.
 pub(super) trait Vectors {
+    /// Rows of a tile, at most [`MR`](super::MR).
+    const ROWS: usize;
+    /// Vectors of columns of a tile, 1 or 2.
+    const WIDTH: usize;
+
     /// Sixteen pairs.
     type Pairs: Copy;
     /// Sixteen sums.
@@ -27,7 +33,7 @@ pub(super) trait Vectors {
     /// One pair in all lanes.
     unsafe fn broadcast(from: *const u32) -> Self::Pairs;
 
-    /// In each lane the products of both terms, added to the sum: the odd one first, each rounded to the nearest even;
+    /// In each lane the products of both terms, added to the sum, in the order and with the rounding of the processor;
     /// subnormal operands and results are 0.
     unsafe fn add_products(sums: Self::Sums, a: Self::Pairs, b: Self::Pairs) -> Self::Sums;
 
@@ -62,6 +68,7 @@ mod avx512bf16 {
     };
 
     use super::{Avx512Bf16, Vectors};
+    use crate::pairs::MR;
 
     /// The same bits.
     #[inline(always)]
@@ -72,6 +79,9 @@ mod avx512bf16 {
 
     // Callers promise that the instructions are there and that pointers are valid; see `Vectors`.
     impl Vectors for Avx512Bf16 {
+        const ROWS: usize = MR;
+        const WIDTH: usize = 2;
+
         type Pairs = __m512bh;
         type Sums = __m512;
 
@@ -125,7 +135,99 @@ mod avx512bf16 {
     }
 }
 
-/// What the instructions do, lane by lane.
+/// # Safety
+/// Products of bf16 pairs are there, and as for [`tiles`].
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon,bf16")]
+pub(super) unsafe fn tiles_neonbf16(block: Block<'_>, c: *mut f32) {
+    // SAFETY: promised by the caller.
+    unsafe { tiles::<NeonBf16>(block, c) }
+}
+
+/// Four registers of 128 bits in place of one of 512.
+#[cfg(target_arch = "aarch64")]
+pub(super) struct NeonBf16;
+
+#[cfg(target_arch = "aarch64")]
+mod neonbf16 {
+    use std::arch::aarch64::{
+        float32x4_t, uint32x4_t, vaddq_f32, vdupq_n_f32, vld1q_dup_u32, vld1q_f32, vld1q_u32, vst1q_f32,
+    };
+    use std::arch::asm;
+
+    use super::{NeonBf16, Vectors};
+
+    // Callers promise that the instructions are there and that pointers are valid; see `Vectors`.
+    impl Vectors for NeonBf16 {
+        // 20 registers of sums, 4 of b, and room for a among the 32 that there are.
+        const ROWS: usize = 5;
+        const WIDTH: usize = 1;
+
+        type Pairs = [uint32x4_t; 4];
+        type Sums = [float32x4_t; 4];
+
+        /// Nothing: strips and panels are read in order, which processors foresee.
+        #[inline(always)]
+        fn prefetch(_: *const u32) {}
+
+        #[inline(always)]
+        unsafe fn zeros() -> [float32x4_t; 4] {
+            // SAFETY: every 64-bit Arm processor has NEON.
+            [unsafe { vdupq_n_f32(0.0) }; 4]
+        }
+
+        #[inline(always)]
+        unsafe fn load(from: *const u32) -> [uint32x4_t; 4] {
+            // SAFETY: promised by the caller.
+            unsafe { [vld1q_u32(from), vld1q_u32(from.add(4)), vld1q_u32(from.add(8)), vld1q_u32(from.add(12))] }
+        }
+
+        #[inline(always)]
+        unsafe fn broadcast(from: *const u32) -> [uint32x4_t; 4] {
+            // SAFETY: promised by the caller.
+            [unsafe { vld1q_dup_u32(from) }; 4]
+        }
+
+        #[inline(always)]
+        unsafe fn add_products(mut sums: [float32x4_t; 4], a: [uint32x4_t; 4], b: [uint32x4_t; 4]) -> [float32x4_t; 4] {
+            for i in 0..4 {
+                // SAFETY: the caller promises the instruction; it reads and writes the named registers alone.
+                unsafe {
+                    asm!(
+                        "bfdot {sums:v}.4s, {a:v}.8h, {b:v}.8h",
+                        sums = inout(vreg) sums[i],
+                        a = in(vreg) a[i],
+                        b = in(vreg) b[i],
+                        options(pure, nomem, nostack, preserves_flags),
+                    );
+                }
+            }
+            sums
+        }
+
+        #[inline(always)]
+        unsafe fn load_sums(from: *const f32) -> [float32x4_t; 4] {
+            // SAFETY: promised by the caller.
+            unsafe { [vld1q_f32(from), vld1q_f32(from.add(4)), vld1q_f32(from.add(8)), vld1q_f32(from.add(12))] }
+        }
+
+        #[inline(always)]
+        unsafe fn add(a: [float32x4_t; 4], b: [float32x4_t; 4]) -> [float32x4_t; 4] {
+            // SAFETY: every 64-bit Arm processor has NEON.
+            unsafe { [vaddq_f32(a[0], b[0]), vaddq_f32(a[1], b[1]), vaddq_f32(a[2], b[2]), vaddq_f32(a[3], b[3])] }
+        }
+
+        #[inline(always)]
+        unsafe fn store(to: *mut f32, sums: [float32x4_t; 4]) {
+            for (i, sums) in sums.into_iter().enumerate() {
+                // SAFETY: promised by the caller.
+                unsafe { vst1q_f32(to.add(4 * i), sums) };
+            }
+        }
+    }
+}
+
+/// What AVX-512 BF16 does, lane by lane.
 #[cfg(test)]
 pub(super) struct Emulated;
 
@@ -134,7 +236,7 @@ mod emulated {
     use half::bf16;
 
     use super::{Emulated, Vectors};
-    use crate::pairs::LANES;
+    use crate::pairs::{LANES, MR};
 
     /// Subnormal numbers become 0 of their sign.
     fn flush(x: f32) -> f32 {
@@ -147,6 +249,9 @@ mod emulated {
 
     // Callers promise that pointers are valid; see `Vectors`.
     impl Vectors for Emulated {
+        const ROWS: usize = MR;
+        const WIDTH: usize = 2;
+
         type Pairs = [u32; LANES];
         type Sums = [f32; LANES];
 

@@ -133,7 +133,7 @@ pub(crate) fn multiply(
         Kind::Avx512 | Kind::Avx512Bf16 => unsafe { avx512::tiles_avx512(block, c.as_mut_ptr()) },
         // SAFETY: bounds were checked above.
         #[cfg(target_arch = "aarch64")]
-        Kind::Neon => unsafe { tiles::<portable::Fused>(block, c.as_mut_ptr()) },
+        Kind::Neon | Kind::NeonBf16 => unsafe { tiles::<portable::Fused>(block, c.as_mut_ptr()) },
     }
 }
 
