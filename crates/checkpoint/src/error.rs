@@ -70,7 +70,7 @@ pub struct ShapeMismatch {
     pub found: Vec<usize>,
 }
 
-/// What differs between the tensors a model needs and those a source holds.
+/// What differs between the tensors a model needs and those a source holds; printed as `1 tensor missing, 0 unused` and the names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamesMismatch {
     /// Needed and not there.
@@ -286,7 +286,7 @@ pub enum Error {
         usize,
     ),
     /// Tensors missing or unused.
-    #[error("{}", names_text(.0))]
+    #[error("checkpoint does not match the model: {0}")]
     Names(
         /// Which.
         Box<NamesMismatch>,
@@ -514,20 +514,17 @@ fn shape_text(mismatch: &ShapeMismatch, others: usize) -> String {
     text
 }
 
-fn names_text(mismatch: &NamesMismatch) -> String {
-    let NamesMismatch { missing, unused, .. } = mismatch;
-    let mut text = format!(
-        "checkpoint does not match the model: {} missing, {} unused",
-        counted(missing.len(), "tensor"),
-        unused.len()
-    );
-    if !missing.is_empty() {
-        let _ = write!(text, "\n  missing: {}", name_list(missing, 4));
+impl fmt::Display for NamesMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} missing, {} unused", counted(self.missing.len(), "tensor"), self.unused.len())?;
+        if !self.missing.is_empty() {
+            write!(f, "\n  missing: {}", name_list(&self.missing, 4))?;
+        }
+        if !self.unused.is_empty() {
+            write!(f, "\n  unused:  {}", name_list(&self.unused, 4))?;
+        }
+        Ok(())
     }
-    if !unused.is_empty() {
-        let _ = write!(text, "\n  unused:  {}", name_list(unused, 4));
-    }
-    text
 }
 
 fn skipped_text(skipped: &[String]) -> String {

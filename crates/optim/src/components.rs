@@ -215,6 +215,17 @@ mod tests {
     }
 
     #[test]
+    fn in_8_bits_is_the_component_of_that_name() {
+        let eight = Optimizer::AdamW(adamw("bitsandbytes.optim.AdamW8bit, lr: 0.5, weight_decay: 0.25"));
+        for name in ["torch.optim.AdamW", "bitsandbytes.optim.AdamW"] {
+            let wide = Optimizer::AdamW(adamw(&format!("{name}, lr: 0.5, weight_decay: 0.25")));
+            assert_eq!(wide.in_8_bits().as_ref(), Some(&eight), "{name}");
+        }
+        assert_eq!(eight.in_8_bits(), None);
+        assert_eq!(Optimizer::Sgd(SgdConfig::default()).in_8_bits(), None);
+    }
+
+    #[test]
     fn small_parameters_keep_f32_states() {
         let eight = Optimizer::AdamW(adamw("bitsandbytes.optim.AdamW8bit"));
         let names = |n: usize| eight.states(n).iter().map(|state| state.name).collect::<Vec<_>>();

@@ -90,6 +90,17 @@ impl Optimizer {
         matches!(self, Self::AdamW(config) if config.is_paged)
     }
 
+    /// What `optimizer=bitsandbytes.optim.AdamW8bit` makes of it: the same with moments in 8 bits; `None` if it has none to shrink.
+    pub fn in_8_bits(&self) -> Option<Self> {
+        match self {
+            Self::AdamW(AdamW { moments: Moments::EightBits { .. }, .. }) | Self::Sgd(_) => None,
+            Self::AdamW(config) => {
+                let moments = Moments::EightBits { min_elements: BitsAndBytesAdamWConfig::default().min_8bit_size };
+                Some(Self::AdamW(AdamW { moments, ..config.clone() }))
+            }
+        }
+    }
+
     /// The states that it keeps for a parameter of so many elements. They start as zeros.
     pub fn states(&self, num_elements: usize) -> &'static [StateSpec] {
         const MOMENTUM: &[StateSpec] = &[StateSpec { name: "momentum_buffer", dtype: None, elements_per_entry: 1 }];

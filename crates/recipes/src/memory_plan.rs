@@ -243,6 +243,11 @@ const REMEDIES: &[Remedy] = &[
         change: |s| s.dtype = Some(Precision::Bf16),
     },
     Remedy {
+        text: "optimizer=bitsandbytes.optim.AdamW8bit",
+        applies: |s| s.optimizer.in_8_bits().is_some(),
+        change: |s| s.optimizer = s.optimizer.in_8_bits().unwrap_or_else(|| s.optimizer.clone()),
+    },
+    Remedy {
         text: "offload.parameters=disk offload.gradients=disk offload.optimizer=disk",
         applies: |s| s.offload == Offload::default(),
         change: |s| {

@@ -74,7 +74,6 @@ impl Saver<'_> {
 
     /// Tells at the start when the disk has no room for a checkpoint.
     pub(crate) fn notice_room(&self, store: &ParamStore) {
-        // Until a step has allocated the optimizer's states they are not part of what a checkpoint takes.
         let (needed, free) = (store.checkpoint_bytes(), checkpoint::free_bytes(&self.output_dir));
         if let Some(free) = free.filter(|free| *free < needed) {
             self.console.notice(&format!(
@@ -158,7 +157,13 @@ impl Resumed {
         let Some(states) = self.checkpoint.optimizer()? else { return Ok(()) };
         let cannot = |error: train::Error| Error::CannotResume {
             checkpoint: self.checkpoint.path().display().to_string(),
-            reason: format!("its optimizer states are not those that `optimizer` keeps\n  {error}"),
+            reason: match error {
+                // Not the model is wrong, as the error by itself says.
+                train::Error::Checkpoint(checkpoint::Error::Names(names)) => {
+                    format!("its optimizer states are not those that `optimizer` keeps: {names}")
+                }
+                other => format!("its optimizer states are not those that `optimizer` keeps\n  {other}"),
+            },
         };
         for text in train::check_optimizer(layout, optimizer, dtype, &states).map_err(cannot)? {
             console.notice(&text);

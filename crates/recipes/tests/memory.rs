@@ -1,5 +1,6 @@
 //! How much memory a run needs: what policies save, and that nothing grows.
 
+use checkpoint::{CheckpointDir, CheckpointName};
 use data::Batch;
 use models::DecoderConfig;
 use optim::Moments;
@@ -7,7 +8,7 @@ use recipes::memory_plan::{MemoryPlan, MeshShape, Shape};
 use tensor::{DType, MemoryStats};
 use train::Policy;
 
-use crate::tiny::{Trainer, adamw, adamw_in, batch, rows, shape};
+use crate::tiny::{Trainer, adamw, adamw_in, batch, rows, sgd, shape};
 
 /// Six blocks: each is small beside the whole.
 fn deep() -> DecoderConfig {
@@ -60,6 +61,43 @@ fn more_micro_batches_need_no_more_memory() {
         };
         let (few, many) = (peak(1), peak(16));
         assert!(many <= few + few / 20, "{dtype}: {many} bytes with 16 micro-batches, {few} with one");
+    }
+}
+
+#[test]
+fn the_size_of_a_checkpoint_is_known_before_the_first_step() {
+    // The safetensors files below a folder, without their headers: length (8 bytes) and text.
+    fn data_bytes(dir: &std::path::Path) -> u64 {
+        let entries = std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry").path());
+        entries
+            .map(|path| match path.extension() {
+                _ if path.is_dir() => data_bytes(&path),
+                Some(extension) if extension == "safetensors" => {
+                    let bytes = std::fs::read(&path).expect("readable");
+                    let header = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+                    bytes.len() as u64 - 8 - header
+                }
+                _ => 0,
+            })
+            .sum()
+    }
+    let dataset = rows(90, &[(12, 0); 2]);
+    for (dtype, optimizer) in [
+        (DType::F32, adamw()),
+        (DType::Bf16, adamw()),
+        (DType::Bf16, adamw_in(Moments::EightBits { min_elements: 1000 })),
+        (DType::F32, sgd(0.9)),
+        (DType::F32, sgd(0.0)),
+    ] {
+        let what = format!("{dtype}, {optimizer:?}");
+        let mut trainer = Trainer::new(deep(), dtype, Policy::default(), optimizer, 1);
+        let told = trainer.store.checkpoint_bytes();
+        trainer.step(&[batch(&dataset, 0..2)], 1e-3).expect("tokens to train on");
+        let output = tempfile::tempdir().expect("a folder");
+        let mut dir = CheckpointDir::begin(output.path(), CheckpointName::Epoch(0), told).expect("room");
+        trainer.store.write_weights(Some(&mut dir)).expect("written");
+        trainer.store.write_optimizer(Some(&mut dir)).expect("written");
+        assert_eq!(told, data_bytes(output.path()), "{what}");
     }
 }
 

@@ -6,7 +6,8 @@
 use std::ops::Range;
 
 use checkpoint::{CheckpointDir, TensorSink, TensorSpec};
-use tensor::{ParamId, Tensor};
+use optim::StateSpec;
+use tensor::{ParamId, ParamSpec, Tensor};
 
 use crate::states::{StateId, shape_of};
 use crate::store::{Local, STAGE_BYTES};
@@ -50,10 +51,18 @@ impl ParamStore {
         }
     }
 
-    /// Bytes that [`ParamStore::write_weights`] and [`ParamStore::write_optimizer`] write, headers aside.
+    /// Bytes that [`ParamStore::write_weights`] and [`ParamStore::write_optimizer`] write once a step was made, headers aside.
     pub fn checkpoint_bytes(&self) -> u64 {
-        let values = (self.layout.num_elements() * self.dtype().size_bytes()) as u64;
-        values + self.saved_states().into_iter().map(|saved| self.spec(saved).size_bytes()).sum::<u64>()
+        let of_state = |state: &StateSpec, num_elements| {
+            state.num_entries(num_elements) * state.dtype.unwrap_or(self.dtype()).size_bytes()
+        };
+        let of_param = |param: &ParamSpec| {
+            let num_elements = param.shape.num_elements();
+            let states = self.optimizer.as_ref().map_or(&[][..], |optimizer| optimizer.states(num_elements));
+            let states: usize = states.iter().map(|state| of_state(state, num_elements)).sum();
+            num_elements * self.dtype().size_bytes() + states
+        };
+        self.layout.params.iter().map(|param| of_param(param) as u64).sum()
     }
 
     /// All states of all parameters, in the order in which they are written.

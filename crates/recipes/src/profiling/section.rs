@@ -6,6 +6,11 @@ use config::{FromNode, Names, Node, Problems};
 
 use super::schedule::Schedule;
 
+const WAIT_STEPS: u64 = 5;
+const WARMUP_STEPS: u64 = 5;
+const ACTIVE_STEPS: u64 = 2;
+const NUM_CYCLES: u64 = 1;
+
 config::component! {
     /// Records the ops of some steps. Each rank writes a Chrome trace and a table of its ops.
     pub struct ProfilerConfig {
@@ -25,14 +30,14 @@ config::component! {
         pub record_shapes: bool = true,
         /// Accepted and without effect: floating-point operations are always counted.
         pub with_flops: bool = false,
-        /// Steps at the beginning of a cycle that are left alone.
-        pub wait_steps: u64 = 5,
+        /// Steps at the beginning of a cycle that are left alone; `null` = the default, as in the next three.
+        pub wait_steps: Option<u64> = Some(WAIT_STEPS),
         /// Steps after them that are recorded and thrown away.
-        pub warmup_steps: u64 = 5,
+        pub warmup_steps: Option<u64> = Some(WARMUP_STEPS),
         /// Steps after them that are recorded and written.
-        pub active_steps: u64 [1..] = 2,
+        pub active_steps: Option<u64> [1..] = Some(ACTIVE_STEPS),
         /// Cycles; 0 = to the end of the run.
-        pub num_cycles: u64 = 1,
+        pub num_cycles: Option<u64> = Some(NUM_CYCLES),
     }
 }
 
@@ -44,10 +49,10 @@ impl ProfilerConfig {
 
     pub(crate) fn schedule(&self) -> Schedule {
         Schedule {
-            wait: self.wait_steps,
-            warmup: self.warmup_steps,
-            active: self.active_steps,
-            cycles: self.num_cycles,
+            wait: self.wait_steps.unwrap_or(WAIT_STEPS),
+            warmup: self.warmup_steps.unwrap_or(WARMUP_STEPS),
+            active: self.active_steps.unwrap_or(ACTIVE_STEPS),
+            cycles: self.num_cycles.unwrap_or(NUM_CYCLES),
         }
     }
 }
@@ -112,6 +117,14 @@ mod tests {
         assert_eq!(read("enabled: True"), Ok((expected.clone(), vec![])));
         assert_eq!(expected.dir(Path::new("out")), Path::new("out/profiling_outputs"));
         assert_eq!(expected.schedule(), Schedule { wait: 5, warmup: 5, active: 2, cycles: 1 });
+    }
+
+    #[test]
+    fn null_in_the_schedule_is_its_default() {
+        let nulls = "wait_steps: null, warmup_steps: null, active_steps: null, num_cycles: null";
+        let (config, notices) = read(nulls).expect("fine");
+        assert_eq!(config.schedule(), ProfilerConfig::default().schedule());
+        assert!(notices.is_empty(), "{notices:?}");
     }
 
     #[test]
