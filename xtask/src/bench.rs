@@ -3,14 +3,14 @@
 //! A kernel's bench is a bench target of its crate (`crates/cpu/benches/matmul.rs`, `[[bench]] harness = false`); it is
 //! found by itself, nothing is listed here. Each prints its own table, times and rates measured in that run. One that requires
 //! features, because it compares with other crates, runs only if a filter is given. What compares programs comes last: ops and whole
-//! training steps beside a peer ([`op_ratios`], [`peer`]), ranks beside one another ([`ranks`]).
+//! training steps beside a peer ([`op_ratios`], [`peer`]), threads and ranks beside one another ([`step_rate`], [`ranks`]).
 
 use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::cargo::cargo;
 use crate::workspace::Workspace;
-use crate::{op_ratios, peer, ranks};
+use crate::{op_ratios, peer, ranks, step_rate};
 
 /// What to run.
 #[derive(Args)]
@@ -33,7 +33,7 @@ struct Comparison {
     is_given: fn(&peer::PeerArgs) -> bool,
 }
 
-const COMPARISONS: [Comparison; 3] = [
+const COMPARISONS: [Comparison; 4] = [
     Comparison {
         name: op_ratios::NAME,
         run: op_ratios::run,
@@ -41,6 +41,7 @@ const COMPARISONS: [Comparison; 3] = [
         is_given: |a| a.peer.is_some(),
     },
     Comparison { name: peer::NAME, run: peer::run, needs: "--rows", is_given: |a| a.rows.is_some() },
+    Comparison { name: step_rate::NAME, run: step_rate::run, needs: "--rows", is_given: |a| a.rows.is_some() },
     Comparison { name: ranks::NAME, run: ranks::run, needs: "--rows", is_given: |a| a.rows.is_some() },
 ];
 

@@ -18,6 +18,7 @@ mod peer;
 mod ranks;
 mod smollm2;
 mod sources;
+mod step_rate;
 mod steps;
 mod workspace;
 

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &PeerArgs) -> Result<()> {
 }
 
 /// The bench target as a program, built.
-fn ops_program() -> Result<String> {
+pub(crate) fn ops_program() -> Result<String> {
     let built =
         cargo(["bench", "--package", "ferrotune-cpu", "--bench", "ops", "--no-run", "--message-format", "json"]);
     let output = String::from_utf8(built.stdout()?)?;
@@ -78,13 +78,14 @@ fn alternate(venv: &Path, program: &str, group: &str, dtype: &str, args: &PeerAr
 }
 
 /// A program that is stopped after so many seconds.
-fn limited(secs: u64, program: &Path) -> Command {
+pub(crate) fn limited(secs: u64, program: &Path) -> Command {
     let mut command = Command::new("timeout");
     command.arg(secs.to_string()).arg(program);
     command
 }
 
-fn lines(command: &mut Command) -> Result<Vec<String>> {
+/// What a program prints; a program that was stopped has printed what it got to.
+pub(crate) fn lines(command: &mut Command) -> Result<Vec<String>> {
     // Exit status of `timeout` (coreutils) when it had to stop the program.
     const STOPPED: i32 = 124;
     let output = command.output().with_context(|| format!("cannot start {command:?}"))?;

@@ -20,13 +20,13 @@ use crate::smollm2;
 /// Where the model, the rows and the peer are.
 #[derive(clap::Args)]
 pub(crate) struct PeerArgs {
-    /// Alpaca rows as JSON; the benches `smollm2` and `ranks` run where they are given
+    /// Alpaca rows as JSON; the benches `smollm2`, `step_rate` and `ranks` run where they are given
     #[arg(long, value_name = "FILE")]
     pub(crate) rows: Option<PathBuf>,
     /// Virtual environment with torchtune, to alternate with
     #[arg(long = "against-torchtune", value_name = "VENV")]
     pub(crate) peer: Option<PathBuf>,
-    /// Run only the rows of the table whose name contains this: `fp32`, `bf16`
+    /// Run only the rows of the table whose name contains this: `fp32`, `checkpointing`
     #[arg(long, value_name = "NAME", default_value = "")]
     pub(crate) only: String,
     /// How often each program runs
@@ -55,6 +55,11 @@ const TOKENS_PER_STEP: f64 = 1024.0;
 /// What is run: a name and the overrides that make it.
 const VARIANTS: &[(&str, &[&str])] = &[
     ("fp32", &["dtype=fp32"]),
+    ("fp32, activation checkpointing", &["dtype=fp32", "enable_activation_checkpointing=True"]),
+    (
+        "fp32, unpacked, batch 4, answers",
+        &["dtype=fp32", "dataset.packed=False", "dataset.train_on_input=False", "batch_size=4"],
+    ),
     ("bf16", &["dtype=bf16"]),
     ("bf16, activation checkpointing", &["dtype=bf16", "enable_activation_checkpointing=True"]),
     // Answers alone are learnt: masked tokens cost no head. Both programs see the same rows, so the ratio of tokens is that of rows.
@@ -292,7 +297,15 @@ pub(crate) fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split_whitespace().next().unwrap_or("?").to_owned();
-    format!("machine: {}, {cores} cores, load {load}", name.map_or("unknown processor", |(_, name)| name.trim()))
+    let isa = instruction_set().unwrap_or_else(|| "unknown instructions".to_owned());
+    format!("machine: {}, {cores} cores, {isa}, load {load}", name.map_or("unknown processor", |(_, name)| name.trim()))
+}
+
+/// The instruction set that the built program runs its kernels with.
+fn instruction_set() -> Option<String> {
+    let output = Command::new(root().join("target/release/tune")).args(["doctor", "--json"]).output().ok()?;
+    let shown: Value = serde_json::from_slice(&output.stdout).ok()?;
+    shown["cpu"]["instruction_set"].as_str().map(str::to_owned)
 }
 
 pub(crate) fn versions(venv: &Path) -> Result<String> {

@@ -165,10 +165,10 @@ fn formula(config: &Path, num_ranks: u64) -> Result<Traffic> {
     })
 }
 
-/// Bytes of a shard of a unit in bf16: every parameter and every shard begins at a multiple of 256 bytes.
+/// Bytes of a shard of a unit in bf16: every parameter and every shard begins at a multiple of 256 elements.
 fn shard_bytes(elements: &[u64], num_ranks: u64) -> u64 {
-    let len: u64 = elements.iter().map(|elements| (2 * elements).next_multiple_of(256)).sum();
-    len.div_ceil(num_ranks).next_multiple_of(256)
+    let len: u64 = elements.iter().map(|elements| elements.next_multiple_of(256)).sum();
+    2 * len.div_ceil(num_ranks).next_multiple_of(256)
 }
 
 #[cfg(test)]
@@ -190,8 +190,8 @@ mod tests {
         let config = serde_json::json!({"tie_word_embeddings": true, "vocab_size": 3, "hidden_size": 8,
             "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1});
         std::fs::write(&path, config.to_string()).unwrap();
-        // Units of 1, 9 and 1 parameters of at most 256 bytes each; two shards of the block have 5 of those each.
-        let [embedding, block, norm] = [256, 5 * 256, 256];
+        // Units of 1, 9 and 1 parameters of at most 256 elements each; two shards of the block have 5 of those each.
+        let [embedding, block, norm] = [512, 5 * 512, 512];
         let expected = Traffic { gathered: 3 * embedding + 2 * block + norm, reduced: embedding + block + norm };
         assert_eq!(formula(&path, 2).unwrap(), expected);
     }
