@@ -126,7 +126,7 @@ refused! {
     TRAIN device_not_there("device=cuda");
     TRAIN component_not_known("optimizer._component_=torch.optim.AdamV");
     TRAIN component_not_available("optimizer._component_=torchao.optim.AdamW4bit");
-    TRAIN model_not_available("model._component_=torchtune.models.qwen2.qwen2_0_5b");
+    TRAIN model_not_available("model._component_=torchtune.models.gemma.gemma_2b");
     TRAIN several_problems("optimizer.lr=abc", "clip_grad_norm=none", "dtype=fp16"):
         |t| t.edit("run.yaml", "batch_size: 2", "batch_size: 0\nepochz: 3");
     TRAIN keys_of_bitsandbytes_that_are_not_available("optimizer._component_=bitsandbytes.optim.PagedAdamW8bit",

@@ -16,7 +16,9 @@ use crate::crew::Crew;
 use crate::plan::PlanBackend;
 use crate::pool::Pool;
 use crate::{Error, Isa, os};
-use crate::{adamw, adamw8bit, attention, elementwise, embedding, head_loss, matmul, rms_norm, rope, sgd, swiglu};
+use crate::{
+    adamw, adamw8bit, attention, bias, elementwise, embedding, head_loss, matmul, rms_norm, rope, sgd, swiglu,
+};
 
 /// How a backend runs.
 #[derive(Debug, Clone, Copy, Default)]
@@ -148,6 +150,14 @@ impl Backend for CpuBackend {
 
     fn matmul_tn(&self, dw: &mut Tensor, dy: &Tensor, x: &Tensor, accumulate: bool) -> Result<()> {
         matmul::tn(self, dw, dy, x, accumulate)
+    }
+
+    fn bias_in_place(&self, y: &mut Tensor, b: &Tensor) -> Result<()> {
+        bias::in_place(self, y, b)
+    }
+
+    fn bias_backward(&self, db: &mut Tensor, dy: &Tensor, accumulate: bool) -> Result<()> {
+        bias::backward(self, db, dy, accumulate)
     }
 
     fn embedding_forward(&self, y: &mut Tensor, tokens: &Tensor, w: &Tensor) -> Result<()> {

@@ -22,6 +22,7 @@ mod adamw;
 mod adamw8bit;
 mod attention;
 mod backend;
+mod bias;
 mod buffer;
 #[cfg(feature = "counting-alloc")]
 pub mod counting_alloc;

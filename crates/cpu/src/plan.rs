@@ -17,7 +17,7 @@ use tensor::ops::head_loss::{self, HeadLossOut};
 use tensor::ops::matmul::{self, MatmulDims};
 use tensor::ops::rope::{self, RopeDims};
 use tensor::ops::sgd::{self, SgdStep};
-use tensor::ops::{elementwise, embedding, rms_norm, swiglu};
+use tensor::ops::{bias, elementwise, embedding, rms_norm, swiglu};
 use tensor::{Backend, DType, Device, MemoryStats, Result, Shape, Tensor};
 
 use crate::attention::plan::{KEYS, Plan, ROWS as QUERY_ROWS};
@@ -122,6 +122,15 @@ impl Backend for PlanBackend {
     fn matmul_tn(&self, dw: &mut Tensor, dy: &Tensor, x: &Tensor, _: bool) -> Result<()> {
         let MatmulDims { m, n, .. } = matmul::check_tn(dw, dy, x)?;
         self.temp(shared_len(self.isa, dy.dtype(), (n, m), false)).map(drop)
+    }
+
+    fn bias_in_place(&self, y: &mut Tensor, b: &Tensor) -> Result<()> {
+        bias::check_in_place(y, b).map(drop)
+    }
+
+    fn bias_backward(&self, db: &mut Tensor, dy: &Tensor, _: bool) -> Result<()> {
+        let (num_rows, dim) = bias::check_backward(db, dy)?;
+        self.temp(num_rows.div_ceil(NORM_ROWS) * dim).map(drop)
     }
 
     fn embedding_forward(&self, y: &mut Tensor, tokens: &Tensor, w: &Tensor) -> Result<()> {

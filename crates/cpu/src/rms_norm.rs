@@ -92,7 +92,8 @@ per_isa! {
 }
 
 per_isa! {
-    fn sum_rows<const FMA: bool>(sum: &mut [f32], rows: &[f32]) {
+    /// The sum of rows that lie one after the other, in order.
+    pub(crate) fn sum_rows<const FMA: bool>(sum: &mut [f32], rows: &[f32]) {
         sum.fill(0.0);
         for row in rows.chunks_exact(sum.len().max(1)) {
             for (sum, v) in sum.iter_mut().zip(row) {

@@ -73,7 +73,9 @@ impl Error {
             Self::MissingKey { key } => {
                 Some(format!("give `model.{key}`, or a checkpoint folder with a `config.json`"))
             }
-            Self::Unsupported { .. } => Some("this version trains models of the Llama family".to_owned()),
+            Self::Unsupported { .. } => Some(
+                "this version trains Llama, SmolLM2, Mistral, Phi 3, Phi 4, Qwen2, Qwen2.5 and Qwen3 models".to_owned(),
+            ),
             _ => None,
         }
     }

@@ -4,12 +4,15 @@
 //! that changes results there is a notice; where they differ in something that fixes the shapes of weights and weights are
 //! to be read, an error.
 
-use crate::common::{DecoderConfig, RopeScaling};
+use crate::common::{DecoderConfig, RopeScaling, SlidingWindow};
+use crate::families::Family;
 use crate::{Error, Result};
 
 /// What one place says about a decoder; `None` = nothing.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Facts {
+    /// The family.
+    pub family: Option<Family>,
     /// Rows of the embedding.
     pub vocab_size: Option<usize>,
     /// Width of the residual stream.
@@ -34,6 +37,12 @@ pub struct Facts {
     pub max_position_embeddings: Option<usize>,
     /// Whether the head is the embedding.
     pub tie_word_embeddings: Option<bool>,
+    /// Whether queries, keys and values have a bias.
+    pub attention_bias: Option<bool>,
+    /// Whether heads of queries and keys are normed.
+    pub qk_norm: Option<bool>,
+    /// A window on what tokens see; `Some(None)` = known to be none.
+    pub sliding_window: Option<Option<SlidingWindow>>,
 }
 
 /// The three places, from strongest to weakest.
@@ -62,7 +71,9 @@ impl Sources<'_> {
             let expected = format!("a multiple of num_attention_heads = {num_attention_heads}");
             return Err(Error::Shape { key: "hidden_size", expected, found: hidden_size });
         }
+        let family = merge.family()?;
         let config = DecoderConfig {
+            family,
             vocab_size: merge.size("vocab_size", "vocab_size", |f| f.vocab_size)?,
             hidden_size,
             intermediate_size: match merge.optional_size("intermediate_size", |f| f.intermediate_size)? {
@@ -79,7 +90,11 @@ impl Sources<'_> {
             max_position_embeddings: merge
                 .first(|f| f.max_position_embeddings)
                 .ok_or_else(|| missing("max_seq_len"))?,
-            tie_word_embeddings: merge.tied()?,
+            tie_word_embeddings: merge.flag("tie_word_embeddings", |f| f.tie_word_embeddings)?,
+            stacks_weights: family.stacks_weights(),
+            attention_bias: merge.flag("attention_bias", |f| f.attention_bias)?,
+            qk_norm: merge.flag("qk_norm", |f| f.qk_norm)?,
+            sliding_window: merge.first(|f| f.sliding_window).flatten(),
         };
         config.validate()?;
         Ok((config, merge.notices))
@@ -153,8 +168,23 @@ impl Merge<'_> {
         self.first(get)
     }
 
-    fn tied(&mut self) -> Result<bool> {
-        let as_size = |f: &Facts| f.tie_word_embeddings.map(usize::from);
+    /// The family, which folder and builder must agree on: it decides what is computed.
+    fn family(&self) -> Result<Family> {
+        let Sources { folder, builder, builder_name, .. } = *self.sources;
+        match (folder.and_then(|folder| folder.family), builder.family) {
+            (Some(found), Some(asked)) if found != asked => Err(Error::Conflict {
+                key: "model_type",
+                asked: asked.model_type().to_owned(),
+                by: builder_name.to_owned(),
+                found: found.model_type().to_owned(),
+            }),
+            (found, asked) => Ok(found.or(asked).unwrap_or(Family::Llama)),
+        }
+    }
+
+    /// A flag that fixes shapes; no if nobody says it.
+    fn flag(&mut self, key: &'static str, get: impl Fn(&Facts) -> Option<bool>) -> Result<bool> {
+        let as_size = |f: &Facts| get(f).map(usize::from);
         let conflict = |error| match error {
             Error::Conflict { key, asked, by, found } => {
                 let word = |flag: &str| (flag == "1").to_string();
@@ -162,7 +192,7 @@ impl Merge<'_> {
             }
             other => other,
         };
-        Ok(self.optional_size("tie_word_embeddings", as_size).map_err(conflict)? == Some(1))
+        Ok(self.optional_size(key, as_size).map_err(conflict)? == Some(1))
     }
 }
 
@@ -207,6 +237,24 @@ mod tests {
         );
         let random = Sources { reads_weights: false, ..both };
         assert_eq!(random.resolve().expect("no weights, no conflict").0.num_hidden_layers, 3);
+    }
+
+    #[test]
+    fn another_family_is_an_error_weights_or_not() {
+        let (folder, builder) = (
+            Facts { family: Some(Family::Qwen2), ..full() },
+            Facts { family: Some(Family::Llama), ..Facts::default() },
+        );
+        let empty = Facts::default();
+        let both = sources(&empty, Some(&folder), &builder);
+        for reads_weights in [true, false] {
+            let error = Sources { reads_weights, ..both }.resolve().expect_err("one of them is wrong");
+            assert_eq!(
+                error.to_string(),
+                "model shapes differ: llama2_7b asks for model_type = llama, `config.json` says qwen2"
+            );
+        }
+        assert_eq!(sources(&empty, Some(&folder), &empty).resolve().expect("fits").0.family, Family::Qwen2);
     }
 
     #[test]

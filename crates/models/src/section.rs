@@ -2,7 +2,7 @@
 
 use config::{FromNode, Names, Node, Problems, Value};
 
-use crate::llama::{BUILDERS, Builder, LlamaConfig};
+use crate::families::{BUILDERS, Builder, DecoderKeys};
 
 /// Components of `model`.
 pub const MODELS: Names<Builder> = Names { role: "model", built: BUILDERS, not_built: NOT_BUILT };
@@ -15,7 +15,7 @@ pub struct ModelSection {
     /// What the builder says.
     pub builder: Builder,
     /// The keys that the user wrote.
-    pub config: LlamaConfig,
+    pub config: DecoderKeys,
 }
 
 impl ModelSection {
@@ -28,7 +28,7 @@ impl ModelSection {
 impl Default for ModelSection {
     fn default() -> Self {
         let builder_name = "ferrotune.models.auto".to_owned();
-        Self { builder_name, builder: Builder::NONE, config: LlamaConfig::default() }
+        Self { builder_name, builder: Builder::NONE, config: DecoderKeys::default() }
     }
 }
 
@@ -42,7 +42,9 @@ impl FromNode for ModelSection {
         let named = node.as_map().is_some_and(|map| map.get("_component_").is_some());
         let builder = if named || node.as_map().is_none() { MODELS.choose(node, problems)? } else { Builder::NONE };
         refuse_unequal_heads(node, problems);
-        let config = LlamaConfig::check(node, problems)?;
+        refuse_unlike(node, &["q_proj_bias", "k_proj_bias", "v_proj_bias"], problems);
+        refuse_unlike(node, &["q_norm", "k_norm"], problems);
+        let config = DecoderKeys::check(node, problems)?;
         if let (true, Some(key)) = (config.attn_dropout != 0.0, node.get("attn_dropout")) {
             problems.refuse(key, "dropout on attention is not available yet in this version");
             return None;
@@ -68,6 +70,22 @@ fn refuse_unequal_heads(section: &Node, problems: &mut Problems) {
             && whole % part != 0
         {
             problems.wrong_value(node, format!("a divisor of `{of}`, which is {whole}"));
+        }
+    }
+}
+
+/// What is there for queries is there for keys and values too, or for none of them.
+fn refuse_unlike(section: &Node, keys: &[&str], problems: &mut Problems) {
+    let flag = |key: &str| match section.get(key).map(Node::value) {
+        Some(Value::Bool(flag)) => Some(*flag),
+        _ => None,
+    };
+    let Some((first, wanted)) = keys.iter().find_map(|key| Some((key, flag(key)?))) else { return };
+    for key in keys {
+        if let (Some(found), Some(node)) = (flag(key), section.get(key))
+            && found != wanted
+        {
+            problems.wrong_value(node, format!("the same as `{first}`, which is {wanted}"));
         }
     }
 }
@@ -105,7 +123,6 @@ const NOT_BUILT: &[&str] = builders! {
         "llama4_vision_encoder" "llama4_decoder"
         "lora_llama4_vision_encoder" "lora_llama4_decoder";
     "models.mistral":
-        "mistral_7b" "mistral"
         "lora_mistral_7b" "lora_mistral"
         "qlora_mistral_7b"
         "mistral_reward_7b" "lora_mistral_reward_7b" "qlora_mistral_reward_7b"
@@ -119,25 +136,17 @@ const NOT_BUILT: &[&str] = builders! {
         "lora_gemma2_2b" "lora_gemma2_9b" "lora_gemma2_27b" "lora_gemma2"
         "qlora_gemma2_2b" "qlora_gemma2_9b" "qlora_gemma2_27b";
     "models.phi3":
-        "phi3_mini" "phi3"
         "lora_phi3_mini" "lora_phi3"
         "qlora_phi3_mini";
     "models.phi4":
-        "phi4_14b" "lora_phi4_14b" "qlora_phi4_14b";
+        "lora_phi4_14b" "qlora_phi4_14b";
     "models.qwen2":
-        "qwen2_0_5b" "qwen2_1_5b" "qwen2_7b" "qwen2"
         "lora_qwen2_0_5b" "lora_qwen2_1_5b" "lora_qwen2_7b" "lora_qwen2";
     "models.qwen2_5":
-        "qwen2_5_0_5b" "qwen2_5_1_5b_base" "qwen2_5_1_5b_instruct" "qwen2_5_3b"
-        "qwen2_5_7b_base" "qwen2_5_7b_instruct" "qwen2_5_14b_base" "qwen2_5_14b_instruct"
-        "qwen2_5_32b_base" "qwen2_5_32b_instruct" "qwen2_5_72b_base" "qwen2_5_72b_instruct"
         "lora_qwen2_5_0_5b" "lora_qwen2_5_1_5b_base" "lora_qwen2_5_1_5b_instruct" "lora_qwen2_5_3b"
         "lora_qwen2_5_7b_base" "lora_qwen2_5_7b_instruct" "lora_qwen2_5_14b_base" "lora_qwen2_5_14b_instruct"
         "lora_qwen2_5_32b_base" "lora_qwen2_5_32b_instruct" "lora_qwen2_5_72b_base" "lora_qwen2_5_72b_instruct";
     "models.qwen3":
-        "qwen3_0_6b_base" "qwen3_0_6b_instruct" "qwen3_1_7b_base" "qwen3_1_7b_instruct"
-        "qwen3_4b_base" "qwen3_4b_instruct" "qwen3_8b_base" "qwen3_8b_instruct"
-        "qwen3_14b_base" "qwen3_14b_instruct" "qwen3_32b" "qwen3"
         "lora_qwen3_0_6b_base" "lora_qwen3_0_6b_instruct" "lora_qwen3_1_7b_base" "lora_qwen3_1_7b_instruct"
         "lora_qwen3_4b_base" "lora_qwen3_4b_instruct" "lora_qwen3_8b_base" "lora_qwen3_8b_instruct"
         "lora_qwen3_14b_base" "lora_qwen3_14b_instruct" "lora_qwen3_32b" "lora_qwen3";
@@ -174,6 +183,21 @@ mod tests {
         let section = check("model: {init: random}").0.expect("enough");
         assert!(!section.reads_weights());
         assert_eq!(section.builder, Builder::NONE);
+    }
+
+    #[test]
+    fn what_queries_have_keys_and_values_have_too() {
+        let of = |keys: &str| check(&format!("model: {{_component_: torchtune.models.qwen3.qwen3, {keys}}}"));
+        let (section, _) = of("q_norm: True, k_norm: True, q_proj_bias: False");
+        let facts = section.expect("alike").config.facts();
+        assert_eq!((facts.qk_norm, facts.attention_bias), (Some(true), Some(false)));
+        for (keys, expected) in [
+            ("q_norm: True, k_norm: False", "the same as `q_norm`, which is true"),
+            ("q_proj_bias: False, k_proj_bias: False, v_proj_bias: True", "the same as `q_proj_bias`, which is false"),
+        ] {
+            let error = of(keys).1.finish().expect_err("unlike").to_string();
+            assert!(error.contains(expected), "{keys}: {error}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokenizers::components::{AutoTokenizerConfig, TokenizerConfig};
 use tokenizers::{GgufVocab, ModelTokenizer};
 
 use crate::console::Console;
-use crate::model_folder::ModelFolder;
+use crate::model_folder::{ModelFolder, family_of};
 use crate::saving::SideFiles;
 use crate::{Error, Result};
 
@@ -268,11 +268,10 @@ pub(crate) fn check_packing(config: &Merged, problems: &mut Problems) {
 
 /// Refuses a `model_type` of a family that no model of this version belongs to.
 pub(crate) fn check_model_type(config: &Merged, problems: &mut Problems) {
-    const LIKE_LLAMA: &[&str] = &["LLAMA2", "LLAMA3", "LLAMA3_2", "MISTRAL"];
     let Some(node) = config.root().at("checkpointer.model_type").filter(|node| !node.is_null()) else { return };
     // What is no kind of model is reported with the other values.
     let kind = ModelType::from_node(node, &mut Problems::new());
-    if let Some(kind) = kind.filter(|kind| !LIKE_LLAMA.contains(&kind.name())) {
+    if let Some(kind) = kind.filter(|kind| family_of(*kind).is_none()) {
         problems.push(Problem {
             key: node.path().to_owned(),
             origin: node.origin().clone(),

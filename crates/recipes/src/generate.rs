@@ -11,7 +11,7 @@ use train::{ParamStore, Policy};
 
 use crate::components;
 use crate::console::Console;
-use crate::model_folder::ModelFolder;
+use crate::model_folder::{ModelFolder, notice_model_type};
 use crate::sampling::Sampler;
 use crate::settings::{GenerateSettings, Precision};
 use crate::{Error, Launch, Result, Share};
@@ -37,6 +37,7 @@ pub(crate) fn run(config: &Merged, launch: &Launch<'_>) -> Result<()> {
     let folder =
         ModelFolder::open(&checkpointer.checkpoint_dir, &checkpointer.checkpoint_files, section.reads_weights())?;
     let model = folder.build_model(&section, console)?;
+    notice_model_type(checkpointer.model_type, model.config(), console);
     let tokenizer = components::open_tokenizer(settings.tokenizer.as_ref(), &folder)?;
     let prompt = prompt_tokens(&settings, &tokenizer)?;
     let limit = model.config().max_position_embeddings;

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use checkpoint::{CheckpointFiles, Vocabulary, WeightSource, read_config_json};
+use checkpoint::{CheckpointFiles, ModelType, Vocabulary, WeightSource, read_config_json};
 use models::facts::{Facts, Sources};
-use models::llama::{from_config_json, to_config_json};
+use models::families::{Family, from_config_json, to_config_json};
 use models::{Decoder, DecoderConfig, ModelSection};
 use serde_json::{Map, Value};
 use tokenizers::GgufVocab;
@@ -123,6 +123,28 @@ impl ModelFolder {
             _ => shape,
         };
         checkpoint::hugging_face_config(&base, &updates, dtype)
+    }
+}
+
+/// Tells that a checkpointer's `model_type` is of another family than the model, which the folder decides.
+pub(crate) fn notice_model_type(wanted: Option<ModelType>, model: &DecoderConfig, console: Console) {
+    let Some((wanted, family)) = wanted.and_then(|wanted| Some((wanted, family_of(wanted)?))) else { return };
+    if family != model.family {
+        let found = model.family.model_type();
+        console
+            .notice(&format!("`checkpointer.model_type={wanted}` has no effect: the model is of the family `{found}`"));
+    }
+}
+
+/// The family of a kind of checkpoint; none if no model of this version belongs to it.
+pub(crate) fn family_of(kind: ModelType) -> Option<Family> {
+    match kind {
+        ModelType::Llama2 | ModelType::Llama3 | ModelType::Llama32 => Some(Family::Llama),
+        ModelType::Mistral => Some(Family::Mistral),
+        ModelType::Phi3Mini | ModelType::Phi4 => Some(Family::Phi3),
+        ModelType::Qwen2 => Some(Family::Qwen2),
+        ModelType::Qwen3 => Some(Family::Qwen3),
+        _ => None,
     }
 }
 

@@ -48,7 +48,7 @@ fn roles() -> Vec<Role> {
         Role::new(
             "`model`",
             &models::MODELS,
-            models::MODELS.spellings().map(entry::<models::llama::LlamaConfig>).collect(),
+            models::MODELS.spellings().map(entry::<models::families::DecoderKeys>).collect(),
         ),
         Role::new(
             "`tokenizer`",

@@ -3,6 +3,7 @@
 mod batches;
 mod configs;
 mod determinism;
+mod families;
 mod gguf;
 #[path = "../../checkpoint/tests/gguf_builder.rs"]
 #[expect(dead_code, reason = "has cases of its own crate's tests")]

@@ -8,7 +8,7 @@ use cpu::{CpuBackend, CpuConfig};
 use data::{Batch, Dataset};
 use dist::Mesh;
 use models::facts::{Facts, Sources};
-use models::llama::from_config_json;
+use models::families::{Family, from_config_json};
 use models::{Decoder, DecoderConfig, ModelBatch};
 use optim::{AdamW, AdamWConfig, Moments, Optimizer, SgdConfig};
 use recipes::train_step::{StepReport, train_window};
@@ -29,6 +29,7 @@ pub(crate) fn backend(threads: usize) -> Arc<dyn Backend> {
 /// A model of two blocks, its query heads grouped, with or without a head of its own.
 pub(crate) fn shape(tie_word_embeddings: bool) -> DecoderConfig {
     DecoderConfig {
+        family: Family::Llama,
         vocab_size: VOCAB,
         hidden_size: 32,
         intermediate_size: 48,
@@ -41,6 +42,10 @@ pub(crate) fn shape(tie_word_embeddings: bool) -> DecoderConfig {
         rope_scaling: None,
         max_position_embeddings: 64,
         tie_word_embeddings,
+        stacks_weights: false,
+        attention_bias: false,
+        qk_norm: false,
+        sliding_window: None,
     }
 }
 

@@ -87,6 +87,10 @@ pub trait Backend: Send + Sync {
     fn matmul_nn(&self, dx: &mut Tensor, dy: &Tensor, w: &Tensor, accumulate: bool) -> Result<()>;
     /// `dw (+)= dy^T x`: dw (N, K), dy (M, N), x (M, K). `dw` has the dtype of the inputs or is f32.
     fn matmul_tn(&self, dw: &mut Tensor, dy: &Tensor, x: &Tensor, accumulate: bool) -> Result<()>;
+    /// `y[i] += b` for every row: y (M, N), b (N). See `ops::bias`.
+    fn bias_in_place(&self, y: &mut Tensor, b: &Tensor) -> Result<()>;
+    /// `db (+)= sum of the rows of dy`: db (N), dy (M, N). `db` has the dtype of `dy` or is f32.
+    fn bias_backward(&self, db: &mut Tensor, dy: &Tensor, accumulate: bool) -> Result<()>;
 
     // Blocks of a decoder.
 

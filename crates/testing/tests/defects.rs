@@ -110,6 +110,7 @@ impl Backend for Defective {
         fn flush() -> Result<()>;
         fn matmul_nt(y: &mut Tensor, x: &Tensor, w: &Tensor) -> Result<()>;
         fn matmul_nn(dx: &mut Tensor, dy: &Tensor, w: &Tensor, accumulate: bool) -> Result<()>;
+        fn bias_in_place(y: &mut Tensor, b: &Tensor) -> Result<()>;
         fn embedding_forward(y: &mut Tensor, tokens: &Tensor, w: &Tensor) -> Result<()>;
         fn embedding_backward(dw: &mut Tensor, dy: &Tensor, tokens: &Tensor, accumulate: bool) -> Result<()>;
         fn rms_norm_backward(
@@ -155,6 +156,10 @@ impl Backend for Defective {
             return self.inner.add_in_place(dw, &product);
         }
         self.inner.matmul_tn(dw, dy, x, self.accumulate(accumulate))
+    }
+
+    fn bias_backward(&self, db: &mut Tensor, dy: &Tensor, accumulate: bool) -> Result<()> {
+        self.inner.bias_backward(db, dy, self.accumulate(accumulate))
     }
 
     fn rms_norm_forward(&self, y: &mut Tensor, rstd: &mut Tensor, x: &Tensor, w: &Tensor, eps: f32) -> Result<()> {
@@ -299,6 +304,7 @@ fn every_defect_is_reported() {
         (Defect::GivesAnotherError, op_table::check_add, f32, "expected an error about DType(\"b\"), found `index"),
         (Defect::NeverAccumulates, op_table::check_matmul_tn, f32, "accumulate true: dw: nmse "),
         (Defect::AlwaysAccumulates, op_table::check_matmul_tn, f32, "accumulate false: dw: element 0: expected "),
+        (Defect::NeverAccumulates, op_table::check_bias_backward, f32, "accumulate true: db: nmse "),
         (Defect::RoundsTwice, op_table::check_matmul_tn, bf16, "into bf16, accumulate true: dw: nmse "),
         (Defect::RoundsTheProductOnly, op_table::check_rms_norm_forward, bf16, "y: nmse "),
         (Defect::IgnoresEps, op_table::check_rms_norm_forward, f32, "a large eps: y: nmse "),

@@ -3,7 +3,7 @@
 use tensor::ops::attention::{self, AttentionDims};
 use tensor::ops::matmul::{self, MatmulDims};
 use tensor::ops::rope::{self, RopeDims};
-use tensor::ops::{IGNORE_INDEX, embedding, head_loss, rms_norm, swiglu};
+use tensor::ops::{IGNORE_INDEX, bias, embedding, head_loss, rms_norm, swiglu};
 use testing::grad_check::{GradError, assert_gradients, check};
 use testing::random::{indices, normal};
 
@@ -24,6 +24,26 @@ fn matmul() {
                 matmul::matmul_nn(&mut dx, dy, &x[1], dims, false);
                 matmul::matmul_tn(&mut dw, dy, &x[0], dims, false);
                 vec![dx, dw]
+            },
+        );
+    }
+}
+
+#[test]
+fn bias() {
+    for (rows, dim) in [(0, 3), (1, 1), (1, 17), (17, 1), (5, 33)] {
+        assert_gradients(
+            &format!("bias M {rows} N {dim}"),
+            &[("y", normal(1, rows * dim, 1.0)), ("b", normal(2, dim, 1.0))],
+            |x| {
+                let mut y = x[0].clone();
+                bias::bias_in_place(&mut y, &x[1]);
+                y
+            },
+            |_, dy| {
+                let mut db = vec![f64::NAN; dim];
+                bias::bias_backward(&mut db, dy, false);
+                vec![dy.to_vec(), db]
             },
         );
     }
@@ -253,6 +273,7 @@ fn accumulating_gradients_adds_to_what_was_there() {
     };
     assert_adds("matmul_nn", 21, &|dx, add| matmul::matmul_nn(dx, &dy, &w, dims, add));
     assert_adds("matmul_tn", 35, &|dw, add| matmul::matmul_tn(dw, &dy, &x, dims, add));
+    assert_adds("bias", 5, &|db, add| bias::bias_backward(db, &dy, add));
     assert_adds("embedding", 15, &|dw, add| embedding::embedding_backward(dw, &dy[..9], &[4, 0, 4], 3, add));
     let (norm_w, rstd) = (&w[..7], rms_norm_forward(&x, &w[..7], 1e-5).1);
     let dnorm = normal(5, 21, 1.0);

@@ -384,7 +384,7 @@ impl ParamStore {
             for start in (0..local.range.len()).step_by(STEP) {
                 let end = (start + STEP).min(local.range.len());
                 values.clear();
-                values.resize(end - start, 1.0f32);
+                values.resize(end - start, if init == Init::Zeros { 0.0f32 } else { 1.0 });
                 if init == Init::Normal {
                     stream.fill_normal_from((local.range.start + start) as u64, &mut values, 0.02);
                 }

@@ -8,7 +8,7 @@ use tensor::{
     Backend, Cx, DType, Init, ModelLayout, ParamId, ParamSpec, Result, Shape, Tensor, UnitId, UnitKind, UnitSpec, Var,
 };
 
-use super::block::{Block, Pass};
+use super::block::{Block, Pass, Stacked};
 use super::rope::inverse_frequencies;
 use super::{DecoderConfig, KvCache};
 
@@ -45,7 +45,7 @@ struct Head {
 const EMBEDDING_UNIT: UnitId = UnitId(0);
 
 impl Decoder {
-    /// A decoder of the given shape, with Hugging Face's Llama parameter names.
+    /// A decoder of the given shape, with Hugging Face's parameter names.
     pub fn new(config: DecoderConfig) -> crate::Result<Self> {
         config.validate()?;
         let mut list = LayoutBuilder::default();
@@ -173,19 +173,47 @@ impl LayoutBuilder {
         let kv = config.num_key_value_heads * config.head_dim;
         let (q_rows, kv_rows) =
             ("(num_attention_heads * head_dim, hidden_size)", "(num_key_value_heads * head_dim, hidden_size)");
-        let mut weight = |name: &str, dims: &[usize], meaning, init| {
-            self.param(format!("model.layers.{layer}.{name}.weight"), dims, meaning, init)
+        let mut param = |name: &str, dims: &[usize], meaning, init| {
+            self.param(format!("model.layers.{layer}.{name}"), dims, meaning, init)
         };
+        let (of_q, of_kv, h) =
+            ("(num_attention_heads * head_dim)", "(num_key_value_heads * head_dim)", config.head_dim);
+        let biases = config.attention_bias.then(|| {
+            [("q", q, of_q), ("k", kv, of_kv), ("v", kv, of_kv)]
+                .map(|(name, len, meaning)| param(&format!("self_attn.{name}_proj.bias"), &[len], meaning, Init::Zeros))
+        });
+        let head_norms = config.qk_norm.then(|| {
+            ["q", "k"].map(|name| param(&format!("self_attn.{name}_norm.weight"), &[h], "(head_dim)", Init::Ones))
+        });
+        let mut weight =
+            |name: &str, dims: &[usize], meaning, init| param(&format!("{name}.weight"), dims, meaning, init);
         let attention_norm = weight("input_layernorm", &[d], "(hidden_size)", Init::Ones);
-        let q_proj = weight("self_attn.q_proj", &[q, d], q_rows, Init::Normal);
-        let k_proj = weight("self_attn.k_proj", &[kv, d], kv_rows, Init::Normal);
-        let v_proj = weight("self_attn.v_proj", &[kv, d], kv_rows, Init::Normal);
+        let qkv = if config.stacks_weights {
+            let rows = "((num_attention_heads + 2 * num_key_value_heads) * head_dim, hidden_size)";
+            Stacked::Together(weight("self_attn.qkv_proj", &[q + 2 * kv, d], rows, Init::Normal))
+        } else {
+            Stacked::Apart([
+                weight("self_attn.q_proj", &[q, d], q_rows, Init::Normal),
+                weight("self_attn.k_proj", &[kv, d], kv_rows, Init::Normal),
+                weight("self_attn.v_proj", &[kv, d], kv_rows, Init::Normal),
+            ])
+        };
         let o_proj = weight("self_attn.o_proj", &[d, q], "(hidden_size, num_attention_heads * head_dim)", Init::Normal);
         let mlp_norm = weight("post_attention_layernorm", &[d], "(hidden_size)", Init::Ones);
-        let gate_proj = weight("mlp.gate_proj", &[f, d], "(intermediate_size, hidden_size)", Init::Normal);
-        let up_proj = weight("mlp.up_proj", &[f, d], "(intermediate_size, hidden_size)", Init::Normal);
+        let gate_up = if config.stacks_weights {
+            Stacked::Together(weight(
+                "mlp.gate_up_proj",
+                &[2 * f, d],
+                "(2 * intermediate_size, hidden_size)",
+                Init::Normal,
+            ))
+        } else {
+            Stacked::Apart(["gate", "up"].map(|name| {
+                weight(&format!("mlp.{name}_proj"), &[f, d], "(intermediate_size, hidden_size)", Init::Normal)
+            }))
+        };
         let down_proj = weight("mlp.down_proj", &[d, f], "(hidden_size, intermediate_size)", Init::Normal);
         let unit = self.unit(UnitKind::Block, vec![]);
-        Block { unit, layer, attention_norm, q_proj, k_proj, v_proj, o_proj, mlp_norm, gate_proj, up_proj, down_proj }
+        Block { unit, layer, attention_norm, qkv, biases, head_norms, o_proj, mlp_norm, gate_up, down_proj }
     }
 }

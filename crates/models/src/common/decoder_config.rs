@@ -1,5 +1,6 @@
 //! The shape of a decoder, in the words of `config.json`.
 
+use crate::families::Family;
 use crate::{Error, Result};
 
 /// The largest size that any part may have. No model comes near, and products of sizes stay far from overflow.
@@ -21,9 +22,20 @@ pub struct RopeScaling {
     pub original_max_position_embeddings: usize,
 }
 
+/// A window on the keys that a query sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlidingWindow {
+    /// Tokens that a query sees, itself the last.
+    pub tokens: usize,
+    /// Blocks before this one see everything.
+    pub first_layer: usize,
+}
+
 /// The shape of a decoder-only transformer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecoderConfig {
+    /// The family, which names the architecture in `config.json`.
+    pub family: Family,
     /// V: rows of the embedding.
     pub vocab_size: usize,
     /// D: width of the residual stream.
@@ -48,6 +60,21 @@ pub struct DecoderConfig {
     pub max_position_embeddings: usize,
     /// Whether the head is the embedding.
     pub tie_word_embeddings: bool,
+    /// Whether weights on one input are one matrix: queries, keys and values; gate and what it gates.
+    pub stacks_weights: bool,
+    /// Whether queries, keys and values have a bias.
+    pub attention_bias: bool,
+    /// Whether heads of queries and keys are normed, before they are rotated.
+    pub qk_norm: bool,
+    /// A window on what tokens see; `None` = everything before them.
+    pub sliding_window: Option<SlidingWindow>,
+}
+
+impl DecoderConfig {
+    /// Tokens that a query of a block sees, itself the last; `None` = all before it.
+    pub fn window_of(&self, layer: usize) -> Option<usize> {
+        self.sliding_window.filter(|window| layer >= window.first_layer).map(|window| window.tokens)
+    }
 }
 
 impl DecoderConfig {
@@ -74,6 +101,9 @@ impl DecoderConfig {
         if !self.num_attention_heads.is_multiple_of(self.num_key_value_heads) {
             let expected = format!("a divisor of num_attention_heads = {}", self.num_attention_heads);
             return wrong("num_key_value_heads", &expected, self.num_key_value_heads);
+        }
+        if self.sliding_window.is_some_and(|window| window.tokens == 0) {
+            return wrong("sliding_window", "at least 1", 0);
         }
         if self.head_dim == 0 || !self.head_dim.is_multiple_of(2) {
             return wrong("head_dim", "an even number, at least 2", self.head_dim);

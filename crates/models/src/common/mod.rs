@@ -8,4 +8,4 @@ mod rope;
 
 pub use cache::KvCache;
 pub use decoder::{Decoder, ModelBatch};
-pub use decoder_config::{DecoderConfig, RopeScaling};
+pub use decoder_config::{DecoderConfig, RopeScaling, SlidingWindow};

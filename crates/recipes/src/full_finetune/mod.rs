@@ -20,7 +20,7 @@ use train::{Files, ParamStore, Policy};
 use crate::components;
 use crate::console::Console;
 use crate::memory_plan::{self, Shape};
-use crate::model_folder::ModelFolder;
+use crate::model_folder::{ModelFolder, notice_model_type};
 use crate::profiling::{self, Profiling};
 use crate::saving::{Position, Resumed, Saver, component_record, find_resumed};
 use crate::settings::{CheckpointMode, FullFinetuneSettings, Place};
@@ -115,6 +115,7 @@ impl<'a> Run<'a> {
         let folder =
             ModelFolder::open(&checkpointer.checkpoint_dir, &checkpointer.checkpoint_files, section.reads_weights())?;
         let model = folder.build_model(&section, console)?;
+        notice_model_type(checkpointer.model_type, model.config(), console);
         check_layer_numbers(config, model.config().num_hidden_layers)?;
         let tokenizer = components::open_tokenizer(settings.tokenizer.as_ref(), &folder)?;
         tokenizer.check_fits(model.config().vocab_size)?;

@@ -8,6 +8,7 @@ use crate::{DType, Error, Result, Shape, Tensor};
 pub mod adamw;
 pub mod adamw8bit;
 pub mod attention;
+pub mod bias;
 pub mod elementwise;
 pub mod embedding;
 mod float;

@@ -216,6 +216,19 @@ impl Backend for RecordingBackend {
         self.end(call, self.inner.matmul_tn(dw, dy, x, accumulate))
     }
 
+    fn bias_in_place(&self, y: &mut Tensor, b: &Tensor) -> Result<()> {
+        let call = self.begin_plain("bias_in_place", &[y], &[y, b], &[y]);
+        self.end(call, self.inner.bias_in_place(y, b))
+    }
+
+    fn bias_backward(&self, db: &mut Tensor, dy: &Tensor, accumulate: bool) -> Result<()> {
+        let call = self.begin("bias_backward", || {
+            let reads = with_output(&[dy], db, accumulate);
+            self.work(&[dy], &reads, &[db], 0.0)
+        });
+        self.end(call, self.inner.bias_backward(db, dy, accumulate))
+    }
+
     fn embedding_forward(&self, y: &mut Tensor, tokens: &Tensor, w: &Tensor) -> Result<()> {
         // Of `w` it reads as many rows as it writes.
         let call = self.begin_plain("embedding_forward", &[w, tokens], &[tokens, y], &[y]);

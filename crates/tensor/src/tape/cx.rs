@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::ops::{AddOp, AttentionOp, EmbeddingOp, HeadLossOp, LinearOp, RmsNormOp, RopeOp, SwigluOp};
+use super::ops::{
+    AddOp, AttentionOp, BiasOp, EmbeddingOp, HeadLossOp, LinearOp, LinearSplitOp, RmsNormOp, RopeOp, SwigluOp,
+    norm_rows,
+};
 use super::{Backward, BackwardOp, NodeId, ParamId, ParamView, Phase, Tape, UnitHost, UnitId, find_param};
 use crate::ops::attention::AttentionDims;
 use crate::ops::head_loss::HeadLossOut;
@@ -111,6 +114,41 @@ impl<'a> Cx<'a> {
         Ok(self.record(y, wanted, |y| LinearOp { x: x.tensor.clone(), dx: x.node, w, y }))
     }
 
+    /// Some linear layers on one input whose weights lie one after the other in `w` (N, K): as many rows of it for each as `sizes`
+    /// says. Panics: if they are not all of its rows.
+    pub fn linear_split<const N: usize>(&mut self, x: &Var, w: ParamId, sizes: [usize; N]) -> Result<[Var; N]> {
+        let weight = self.param(w)?;
+        assert_eq!(
+            sizes.iter().sum::<usize>(),
+            weight.tensor.shape().rows_cols().0,
+            "the weight is cut into all of its rows"
+        );
+        let records = self.tape.is_some() && (x.node.is_some() || weight.trainable);
+        let (mut start, mut outputs, mut parts) = (0, Vec::with_capacity(N), Vec::new());
+        for size in sizes {
+            let rows = start..start + size;
+            start = rows.end;
+            let mut y = self.backend.alloc(Shape::from([x.tensor.shape().rows_cols().0, size]), x.tensor.dtype())?;
+            self.backend.matmul_nt(&mut y, &x.tensor, &weight.tensor.rows(rows.clone())?)?;
+            let node = records.then(|| self.new_node());
+            parts.extend(node.map(|node| (rows, node)));
+            outputs.push(Var { tensor: y, node });
+        }
+        if let (true, Some(tape)) = (records, self.tape.as_mut()) {
+            tape.push(LinearSplitOp { x: x.tensor.clone(), dx: x.node, w, parts });
+        }
+        Ok(outputs.try_into().expect("one for each size"))
+    }
+
+    /// `y + b` for every row of y (M, N), with b (N); takes the memory of `y`, which nothing else may need.
+    pub fn bias(&mut self, y: Var, b: ParamId) -> Result<Var> {
+        let bias = self.param(b)?;
+        let Var { mut tensor, node } = y;
+        self.backend.bias_in_place(&mut tensor, &bias.tensor)?;
+        let wanted = node.is_some() || bias.trainable;
+        Ok(self.record(tensor, wanted, |y| BiasOp { dx: node, b, y }))
+    }
+
     /// Like [`Cx::linear`] with an f32 result and no gradient: logits to look at.
     pub fn logits(&mut self, x: &Var, w: ParamId) -> Result<Tensor> {
         let weight = self.param(w)?;
@@ -129,14 +167,18 @@ impl<'a> Cx<'a> {
         Ok(self.record(y, weight.trainable, |y| EmbeddingOp { tokens: tokens.clone(), w, y }))
     }
 
-    /// Root-mean-square norm over the last dimension with weight `w` (D).
+    /// Root-mean-square norm with weight `w` (D) over each D elements of the last dimension: over whole rows, or over heads that lie
+    /// side by side.
     pub fn rms_norm(&mut self, x: &Var, w: ParamId, eps: f32) -> Result<Var> {
         let weight = self.param(w)?;
-        let mut y = self.backend.alloc(x.tensor.shape(), x.tensor.dtype())?;
-        let mut rstd = self.backend.alloc(Shape::from([x.tensor.shape().rows_cols().0]), DType::F32)?;
-        self.backend.rms_norm_forward(&mut y, &mut rstd, &x.tensor, &weight.tensor, eps)?;
+        let (shape, dtype) = (x.tensor.shape(), x.tensor.dtype());
+        let rows = norm_rows(shape, weight.tensor.num_elements());
+        let x_rows = x.tensor.reshape(rows)?;
+        let mut y = self.backend.alloc(rows, dtype)?;
+        let mut rstd = self.backend.alloc(Shape::from([rows.rows_cols().0]), DType::F32)?;
+        self.backend.rms_norm_forward(&mut y, &mut rstd, &x_rows, &weight.tensor, eps)?;
         let wanted = x.node.is_some() || weight.trainable;
-        Ok(self.record(y, wanted, |y| RmsNormOp { x: x.tensor.clone(), dx: x.node, rstd, w, y }))
+        Ok(self.record(y.reshape(shape)?, wanted, |y| RmsNormOp { x: x.tensor.clone(), dx: x.node, rstd, w, y }))
     }
 
     /// Rotates the heads of `x` by the angles in `table`; takes the memory of `x`, which nothing else may need.

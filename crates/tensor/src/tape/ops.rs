@@ -1,9 +1,11 @@
 //! Backward passes of the ops that [`Cx`](super::Cx) records: what each keeps, and what it does with its gradient.
 
+use std::ops::Range;
+
 use super::{Backward, BackwardOp, NodeId, ParamId};
 use crate::ops::attention::AttentionDims;
 use crate::ops::rope::RopeDims;
-use crate::{Result, Tensor};
+use crate::{Result, Shape, Tensor};
 
 /// `y = x w^T`.
 pub(super) struct LinearOp {
@@ -30,6 +32,67 @@ impl BackwardOp for LinearOp {
     }
 }
 
+/// `y = x w^T` for some rows of w, several times.
+pub(super) struct LinearSplitOp {
+    pub(super) x: Tensor,
+    pub(super) dx: Option<NodeId>,
+    pub(super) w: ParamId,
+    /// Rows of the weight, all of them together, and where their output's gradient is.
+    pub(super) parts: Vec<(Range<usize>, NodeId)>,
+}
+
+impl BackwardOp for LinearSplitOp {
+    fn backward(self: Box<Self>, bw: &mut Backward<'_>) -> Result<()> {
+        let parts: Vec<_> = self.parts.into_iter().map(|(rows, node)| (rows, bw.take(node))).collect();
+        if parts.iter().all(|(_, dy)| dy.is_none()) {
+            return Ok(());
+        }
+        let weight = bw.param(self.w)?;
+        if weight.trainable {
+            let target = bw.host.gradient(self.w)?;
+            for (rows, dy) in &parts {
+                let mut dw = target.tensor.rows(rows.clone())?;
+                match dy {
+                    Some(dy) => bw.backend.matmul_tn(&mut dw, dy, &self.x, target.accumulate)?,
+                    None if target.accumulate => {}
+                    None => bw.backend.fill_zero(&mut dw)?,
+                }
+            }
+        }
+        if let Some(node) = self.dx {
+            for (rows, dy) in parts {
+                let Some(dy) = dy else { continue };
+                let weight = weight.tensor.rows(rows)?;
+                bw.write_node(node, self.x.shape(), self.x.dtype(), |backend, dx, accumulate| {
+                    backend.matmul_nn(dx, &dy, &weight, accumulate)
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `y = x + b`, a bias for every row.
+pub(super) struct BiasOp {
+    pub(super) dx: Option<NodeId>,
+    pub(super) b: ParamId,
+    pub(super) y: NodeId,
+}
+
+impl BackwardOp for BiasOp {
+    fn backward(self: Box<Self>, bw: &mut Backward<'_>) -> Result<()> {
+        let Some(dy) = bw.take(self.y) else { return Ok(()) };
+        if bw.param(self.b)?.trainable {
+            let mut target = bw.host.gradient(self.b)?;
+            bw.backend.bias_backward(&mut target.tensor, &dy, target.accumulate)?;
+        }
+        match self.dx {
+            None => Ok(()),
+            Some(node) => bw.add_node(node, dy),
+        }
+    }
+}
+
 /// `y[t] = w[tokens[t]]`.
 pub(super) struct EmbeddingOp {
     pub(super) tokens: Tensor,
@@ -43,6 +106,11 @@ impl BackwardOp for EmbeddingOp {
         let mut target = bw.host.gradient(self.w)?;
         bw.backend.embedding_backward(&mut target.tensor, &dy, &self.tokens, target.accumulate)
     }
+}
+
+/// The rows that a norm over `dim` elements sees in a tensor.
+pub(super) fn norm_rows(shape: Shape, dim: usize) -> Shape {
+    Shape::from([shape.num_elements() / dim.max(1), dim])
 }
 
 /// Root-mean-square norm.
@@ -60,10 +128,13 @@ impl BackwardOp for RmsNormOp {
         let weight = bw.param(self.w)?;
         let mut target = if weight.trainable { Some(bw.host.gradient(self.w)?) } else { None };
         let dw = target.as_mut().map(|t| (&mut t.tensor, t.accumulate));
+        let rows = norm_rows(self.x.shape(), weight.tensor.num_elements());
+        let (dy, x) = (dy.reshape(rows)?, self.x.reshape(rows)?);
         match self.dx {
-            None => bw.backend.rms_norm_backward(None, dw, &dy, &self.x, &weight.tensor, &self.rstd),
+            None => bw.backend.rms_norm_backward(None, dw, &dy, &x, &weight.tensor, &self.rstd),
             Some(node) => bw.write_node(node, self.x.shape(), self.x.dtype(), |backend, dx, accumulate| {
-                backend.rms_norm_backward(Some((dx, accumulate)), dw, &dy, &self.x, &weight.tensor, &self.rstd)
+                let dx = Some((&mut dx.reshape(rows)?, accumulate));
+                backend.rms_norm_backward(dx, dw, &dy, &x, &weight.tensor, &self.rstd)
             }),
         }
     }

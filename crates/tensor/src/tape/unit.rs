@@ -19,6 +19,8 @@ pub enum Init {
     Normal,
     /// Ones.
     Ones,
+    /// Zeros.
+    Zeros,
 }
 
 /// A parameter as its model lists it.

@@ -23,6 +23,7 @@ use tensor::{Backend, DType};
 
 mod adamw8bit;
 mod attention;
+mod bias;
 mod case;
 mod elementwise;
 mod embedding;
@@ -36,6 +37,7 @@ mod swiglu;
 
 pub use adamw8bit::check_adamw8bit_step;
 pub use attention::{check_attention_backward, check_attention_forward};
+pub use bias::{check_bias_backward, check_bias_in_place};
 pub use elementwise::{check_add, check_add_in_place, check_sum_of_squares};
 pub use embedding::{check_embedding_backward, check_embedding_forward};
 pub use head_loss::check_head_loss;
@@ -68,6 +70,8 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("matmul_nt", check_matmul_nt),
     ("matmul_nn", check_matmul_nn),
     ("matmul_tn", check_matmul_tn),
+    ("bias_in_place", check_bias_in_place),
+    ("bias_backward", check_bias_backward),
     ("embedding_forward", check_embedding_forward),
     ("embedding_backward", check_embedding_backward),
     ("rms_norm_forward", check_rms_norm_forward),
