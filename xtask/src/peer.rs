@@ -44,13 +44,13 @@ pub(crate) struct PeerArgs {
 pub(crate) const NAME: &str = "smollm2";
 
 /// Steps that do not count: they fill caches and pools.
-const UNCOUNTED_STEPS: usize = 2;
+pub(crate) const UNCOUNTED_STEPS: usize = 2;
 
 /// For making the model folder, which takes seconds.
 const PREPARE_LIMIT_SECS: u64 = 600;
 
 /// Tokens of a step at most: two packs of 512.
-const TOKENS_PER_STEP: f64 = 1024.0;
+pub(crate) const TOKENS_PER_STEP: f64 = 1024.0;
 
 /// What is run: a name and the overrides that make it.
 const VARIANTS: &[(&str, &[&str])] = &[
@@ -183,16 +183,8 @@ fn write_vocab_and_merges(ckpt: &Path) -> Result<()> {
 fn one_run(dir: &Path, program: &Path, overrides: &[&str], args: &PeerArgs) -> Result<Shown> {
     let steps = format!("max_steps_per_epoch={}", args.steps);
     let overrides: Vec<&str> = overrides.iter().copied().chain([steps.as_str()]).collect();
-    remove_output(dir)?;
-    let is_over = AtomicBool::new(false);
-    let (run, first_step) = std::thread::scope(|scope| {
-        let watch = scope.spawn(|| first_logged_step(dir, &is_over));
-        let run = start(dir, program, &Line { overrides: &overrides, ..Line::default() }, args.limit);
-        is_over.store(true, Ordering::Relaxed);
-        (run, watch.join().expect("it only looks at a file"))
-    });
-    let run = run?;
-    let first_step_secs = first_step.map_or(f64::NAN, |time| time.as_secs_f64());
+    let (run, steps) = timed(dir, program, &Line { overrides: &overrides, ..Line::default() }, args.limit)?;
+    let first_step_secs = steps.first().map_or(f64::NAN, Duration::as_secs_f64);
     let (rates, peak_gib) = (logged_rates(dir)?, run.peak_gib);
     if rates.is_empty() {
         ensure!(run.stopped, "`{}` logs no tokens_per_second_per_gpu", program.display());
@@ -203,16 +195,27 @@ fn one_run(dir: &Path, program: &Path, overrides: &[&str], args: &PeerArgs) -> R
     Ok(Shown { tokens_per_second: median(rates), is_bound: false, peak_gib, first_step_secs })
 }
 
-/// How long it takes from this call to the first line of the run's log.
-fn first_logged_step(dir: &Path, is_over: &AtomicBool) -> Option<Duration> {
-    let begin = Instant::now();
+/// Runs a program, and looks when the lines of its log appear: how long each took from the start of the process.
+pub(crate) fn timed(dir: &Path, program: &Path, line: &Line<'_>, limit: u64) -> Result<(Ended, Vec<Duration>)> {
+    remove_output(dir)?;
+    let is_over = AtomicBool::new(false);
+    let (run, steps) = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| line_times(dir, &is_over));
+        let run = start(dir, program, line, limit);
+        is_over.store(true, Ordering::Relaxed);
+        (run, watch.join().expect("it only looks at a file"))
+    });
+    Ok((run?, steps))
+}
+
+fn line_times(dir: &Path, is_over: &AtomicBool) -> Vec<Duration> {
+    let (begin, mut times) = (Instant::now(), Vec::new());
     while !is_over.load(Ordering::Relaxed) {
-        if logged_text(dir).is_ok_and(|text| text.contains('\n')) {
-            return Some(begin.elapsed());
-        }
+        let num_lines = logged_text(dir).map_or(0, |text| text.matches('\n').count());
+        times.resize(num_lines.max(times.len()), begin.elapsed());
         std::thread::sleep(Duration::from_millis(20));
     }
-    None
+    times
 }
 
 /// Removes what an earlier run left.
