@@ -1,4 +1,4 @@
-//! Bias of a linear layer: every row of y gets b added, y[i] += b; backwards, db is the sum of the rows of dy.
+//! Bias of a linear layer: b is added to every row of y; backwards, db is the sum of the rows of dy.
 //!
 //! Shapes:  y, dy: (M, N); b, db: (N).
 //! Numbers: storage f32 or bf16; y + b is computed in f32 and rounded once, so the product that y was before has been rounded
