@@ -376,7 +376,7 @@ proptest! {
     #[test]
     fn the_later_of_two_overrides_wins(first in scalar(), second in scalar()) {
         let file = Written::parse("run.yaml", "a: {b: 1}").expect("parses");
-        let argument = |value: &Value| format!("a.b={}", to_yaml(&value.clone().into(), Order::File).trim_end());
+        let argument = |value: &Value| format!("a.b={}", to_yaml(&value.clone().into(), Order::File).trim_end_matches('\n'));
         let both = file.with_overrides(&[argument(&first), argument(&second)]).expect("applies");
         prop_assert_eq!(both, file.with_overrides(&[argument(&second)]).expect("applies"));
     }
@@ -388,7 +388,7 @@ proptest! {
 
     #[test]
     fn an_override_sets_what_it_says(name in "[a-z]{1,8}", value in scalar()) {
-        let argument = format!("section.{name}={}", to_yaml(&value.clone().into(), Order::File).trim_end());
+        let argument = format!("section.{name}={}", to_yaml(&value.clone().into(), Order::File).trim_end_matches('\n'));
         let written = Written::parse("run.yaml", "section: {other: 1}").expect("parses");
         let changed = written.with_overrides(&[argument.as_str()]);
         match changed {
@@ -475,4 +475,15 @@ fn expansion_is_bounded() {
     }
     let long = format!("{}=1", vec!["a"; 5000].join("."));
     assert!(Written::parse("run.yaml", "").expect("parses").with_overrides(&[long]).is_err());
+}
+
+/// Blanks of YAML are spaces and tabs; others belong to a value.
+#[test]
+fn spaces_of_other_kinds_belong_to_an_overrides_value() {
+    for value in ["\u{2000}", "x\u{2000}", "\u{a0}x", "\u{3000}"] {
+        let written = Written::parse("run.yaml", "section: {other: 1}").expect("parses");
+        let changed = written.with_overrides(&[format!("section.a={value}").as_str()]).expect("applies");
+        let found = changed.root().at("section.a").map(Node::value);
+        assert_eq!(found, Some(&Value::String(value.into())), "{value:?}");
+    }
 }
