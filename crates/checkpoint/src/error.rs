@@ -179,6 +179,14 @@ pub enum Error {
         /// Where and why.
         source: serde_json::Error,
     },
+    /// An adapter with a feature that would change what it computes.
+    #[error("adapters with `{feature}` are not available in this version\n  found in `{}`", path.display())]
+    UnsupportedAdapter {
+        /// Its config.
+        path: PathBuf,
+        /// The key and what it says.
+        feature: String,
+    },
     /// An index that names a file outside its folder.
     #[error("bad file name `{file}` in `{}`\n  expected a plain name, found a path", index.display())]
     IndexFileName {

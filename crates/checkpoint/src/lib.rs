@@ -22,6 +22,7 @@ mod hf_config;
 mod match_names;
 mod mmap;
 mod output_dir;
+mod peft;
 mod recipe_state;
 mod resume;
 pub mod safetensors_header;
@@ -42,6 +43,7 @@ pub use mmap::MappedFile;
 pub use output_dir::{
     ExistingRun, check_disk_space, check_not_inside, check_output_dir, free_bytes, remove_previous_run,
 };
+pub use peft::{ADAPTER_CONFIG_FILE, ADAPTER_FILE, AdapterConfig, OpenAdapter, TorchtuneRows, open_adapter};
 pub use recipe_state::{
     Checkpoint, OPTIMIZER_FILE, OptimizerRecord, RecipeState, SCHEMA_VERSION, STATE_FILE, SamplerPosition,
 };

@@ -13,6 +13,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::error::{Error, IoAction, Result};
 use crate::folder::CheckpointFiles;
+use crate::peft::{ADAPTER_CONFIG_FILE, ADAPTER_FILE, AdapterConfig};
 use crate::source::WeightSource;
 use crate::writer::FileRecord;
 
@@ -150,6 +151,19 @@ impl Checkpoint {
     /// The model's weights.
     pub fn weights(&self) -> Result<WeightSource> {
         WeightSource::open_folder(&self.path, &CheckpointFiles::Found)
+    }
+
+    /// The adapter; `None` if the checkpoint has none.
+    pub fn adapter(&self) -> Result<Option<WeightSource>> {
+        if !self.files.contains_key(ADAPTER_FILE) {
+            return Ok(None);
+        }
+        WeightSource::open_safetensors(&self.path.join(ADAPTER_FILE)).map(Some)
+    }
+
+    /// What the adapter's tensors mean; `None` if the checkpoint has no adapter.
+    pub fn adapter_config(&self) -> Result<Option<AdapterConfig>> {
+        AdapterConfig::read(&self.path.join(ADAPTER_CONFIG_FILE))
     }
 
     /// The optimizer's state; `None` if the checkpoint has none.

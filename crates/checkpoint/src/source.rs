@@ -31,8 +31,27 @@ pub struct SourceTensor {
     pub stored: Stored,
     file: usize,
     span: Range<usize>,
-    /// The head dim, for the q and k of a GGUF file, whose rows are interleaved.
-    rotary_head_dim: Option<usize>,
+    /// Where the rows of q and k are not as in a Hugging Face folder.
+    order: Option<RowOrder>,
+}
+
+/// Another order of the rows of a head, with the head's size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RowOrder {
+    /// Its two halves are interleaved: in a GGUF file, and where torchtune leaves them so.
+    Interleaved(usize),
+    /// Even rows come first, then odd ones: what taking interleaved rows apart makes of halves.
+    TakenApart(usize),
+}
+
+impl RowOrder {
+    /// Where a row is in the file.
+    fn in_file(self, row: usize) -> usize {
+        match self {
+            Self::Interleaved(head_dim) => permute::gguf_row(row, head_dim),
+            Self::TakenApart(head_dim) => permute::hugging_face_row(row, head_dim),
+        }
+    }
 }
 
 impl SourceTensor {
@@ -89,7 +108,8 @@ impl WeightSource {
         for named in gguf::llama_tensors(&parsed).map_err(problem)? {
             let gguf::LlamaTensor { name, tensor, rotary_head_dim } = named;
             let gguf::GgufTensor { stored, shape, span, .. } = tensor;
-            source.add(SourceTensor { name, shape, stored, file: 0, span, rotary_head_dim }, &file)?;
+            let order = rotary_head_dim.map(RowOrder::Interleaved);
+            source.add(SourceTensor { name, shape, stored, file: 0, span, order }, &file)?;
         }
         source.gguf = Some(GgufContents {
             config: gguf::llama_config(&parsed).map_err(problem)?,
@@ -97,6 +117,14 @@ impl WeightSource {
         });
         source.files.push(file);
         Ok(source)
+    }
+
+    /// Brings the rows of tensors into order while they are read; gives how many tensors that concerns.
+    pub(crate) fn reorder(&mut self, order_of: impl Fn(&str) -> Option<RowOrder>) -> usize {
+        for tensor in &mut self.tensors {
+            tensor.order = order_of(&tensor.name);
+        }
+        self.tensors.iter().filter(|tensor| tensor.order.is_some()).count()
     }
 
     pub(crate) fn empty(path: &Path) -> Self {
@@ -119,7 +147,7 @@ impl WeightSource {
         for tensor in header.tensors {
             let safetensors_header::HeaderTensor { name, dtype, shape, span } = tensor;
             let stored = Stored::from(dtype);
-            self.add(SourceTensor { name, shape, stored, file: index, span, rotary_head_dim: None }, &file)?;
+            self.add(SourceTensor { name, shape, stored, file: index, span, order: None }, &file)?;
         }
         self.files.push(file);
         Ok(())
@@ -271,7 +299,7 @@ impl WeightSource {
             return Err(Error::DestinationSize { tensor: name.into(), expected, found: dst.len() });
         }
         let bytes = self.bytes(tensor);
-        let Some(head_dim) = tensor.rotary_head_dim else {
+        let Some(order) = tensor.order else {
             stored.convert(dst, dtype, bytes, start);
             return Ok(());
         };
@@ -282,7 +310,7 @@ impl WeightSource {
             let (row, within) = (at / row_elements, at % row_elements);
             let take = (row_elements - within).min(end - at);
             let (part, tail) = rest.split_at_mut(take * size);
-            let from = permute::gguf_row(row, head_dim) * row_elements + within;
+            let from = order.in_file(row) * row_elements + within;
             stored.convert(part, dtype, bytes, from);
             rest = tail;
             at += take;

@@ -3,6 +3,7 @@
 use checkpoint::WeightSource;
 use checkpoint::gguf::GgufTensorType;
 use tensor::DType;
+use tensor::ops::nf4;
 use testing::conformance::{Cases, conformance_dir};
 
 use crate::gguf_builder::tiny_model;
@@ -23,11 +24,32 @@ fn every_type_dequantises_as_the_reference_does() {
         if file.names().any(|name| name.strip_suffix(".raw").is_some()) {
             dequantise(&file);
             cases.ran(case);
+        } else if file.get("nf4_table").is_some() {
+            pack_in_4_bits(&file);
+            cases.ran(case);
         } else {
             cases.skipped(case);
         }
     }
     cases.finish();
+}
+
+/// What packing and unpacking make of the file's weights: to the bit in bf16, where every step is rounded.
+fn pack_in_4_bits(file: &WeightSource) {
+    assert_eq!(read_floats(file, "nf4_table"), nf4::TABLE);
+    for (input, output, dtype, bound) in
+        [("weight", "dequant_bf16", DType::Bf16, 0.0), ("weight_f32_in", "dequant_f32", DType::F32, 1e-6)]
+    {
+        let (weights, expected) = (read_floats(file, input), read_floats(file, output));
+        let round = nf4::rounding(dtype);
+        let mut packed = vec![0; nf4::packed_bytes(weights.len())];
+        nf4::nf4_quantise(&mut packed, &weights, round);
+        let mut found = vec![0.0; weights.len()];
+        nf4::nf4_dequantise(&mut found, &packed, round);
+        for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            assert!((found - expected).abs() <= bound, "{output}, weight {i}: expected {expected}, found {found}");
+        }
+    }
 }
 
 /// Each `<type>.raw` of the file becomes `<type>.expected`, to the bit.

@@ -41,6 +41,8 @@ fn snapshot(name: &str, arguments: &[&str], environment: &[(&str, &str)], text: 
     settings.set_snapshot_path("snapshots/bad_input");
     settings.add_filter(r"log_\d+\.txt", "log_[TIME].txt");
     settings.add_filter(r"[0-9.]+ [GM]iB free", "[FREE] free");
+    // What products pack differs between processors.
+    settings.add_filter(r"bring it to [0-9.]+ [GM]iB", "bring it to [NEEDED]");
     settings.bind(|| insta::assert_snapshot!(name, text));
 }
 
@@ -104,6 +106,47 @@ refused! {
     TRAIN config_refers_in_a_circle("output_dir=${checkpointer.output_dir}");
 }
 
+// Adapters.
+const LORA: [&str; 4] = ["run", "lora_finetune_single_device", "--config", "run.yaml"];
+const ADAPTER: [&str; 2] = ["model.lora_attn_modules=[q_proj]", "model.lora_rank=2"];
+
+refused! {
+    LORA adapter_is_not_asked_for();
+    LORA adapter_without_layers("model.lora_rank=4");
+    LORA adapter_on_no_layer("model.lora_attn_modules=[]");
+    LORA adapter_on_an_unknown_layer("model.lora_attn_modules=[q_proj, o_proj]");
+    LORA adapter_that_drops_everything(ADAPTER[0], "model.lora_dropout=1.0");
+    LORA adapter_of_rank_0(ADAPTER[0], "model.lora_rank=0");
+    LORA adapter_on_a_builder_without_one("model._component_=torchtune.models.llama2.llama2", ADAPTER[0]);
+    LORA adapter_is_not_there(ADAPTER[0], ADAPTER[1], "checkpointer.adapter_checkpoint=a/adapter_model.safetensors");
+    LORA adapter_in_another_format(ADAPTER[0], ADAPTER[1], "checkpointer.adapter_checkpoint=model/adapter_0.pt");
+    LORA adapter_of_another_rank(ADAPTER[0], "model.lora_rank=3", "checkpointer.adapter_checkpoint=a"): |t| write_adapter(t);
+    LORA adapter_of_another_scale(ADAPTER[0], ADAPTER[1], "model.lora_alpha=8", "checkpointer.adapter_checkpoint=a"):
+        |t| write_adapter(t);
+    LORA adapter_of_other_layers("model.lora_attn_modules=[v_proj]", ADAPTER[1], "checkpointer.adapter_checkpoint=a"):
+        |t| write_adapter(t);
+    LORA adapter_with_patterns(ADAPTER[0], ADAPTER[1], "checkpointer.adapter_checkpoint=a"): |t| {
+        write_adapter(t);
+        t.write("a/adapter_config.json", "{\"r\": 2, \"lora_alpha\": 16, \"rank_pattern\": {\"q_proj\": 4}}");
+    };
+    LORA adapter_on_a_head_that_is_the_embedding(
+        ADAPTER[0], "model.apply_lora_to_output=True", "model.tie_word_embeddings=True", "model.init=random");
+    LORA adapter_on_the_head_with_dora(ADAPTER[0], "model.apply_lora_to_output=True", "model.use_dora=True");
+    TRAIN adapter_in_a_full_run(ADAPTER[0], ADAPTER[1]);
+    TRAIN adapter_to_start_a_full_run_from("checkpointer.adapter_checkpoint=a/adapter_model.safetensors");
+    GENERATE adapter_to_answer_with("checkpointer.adapter_checkpoint=a/adapter_model.safetensors");
+}
+
+/// An adapter of rank 2 on the queries, with alpha 16.
+fn write_adapter(tiny: &Tiny) {
+    let name = |part: &str| format!("base_model.model.model.layers.0.self_attn.q_proj.{part}.weight");
+    tiny.write_weights(
+        "a/adapter_model.safetensors",
+        &vec![(name("lora_A"), vec![2, 16]), (name("lora_B"), vec![16, 2])],
+    );
+    tiny.write("a/adapter_config.json", json!({"r": 2, "lora_alpha": 16, "peft_type": "LORA"}).to_string());
+}
+
 // Keys and values.
 refused! {
     TRAIN unknown_key_at_top_level(): |t| t.edit("run.yaml", "batch_size: 2", "batch_siz: 2");
@@ -126,7 +169,9 @@ refused! {
     TRAIN device_not_there("device=cuda");
     TRAIN component_not_known("optimizer._component_=torch.optim.AdamV");
     TRAIN component_not_available("optimizer._component_=torchao.optim.AdamW4bit");
-    TRAIN model_not_available("model._component_=torchtune.models.gemma.gemma_2b");
+    TRAIN model_not_available("model._component_=torchtune.models.t5.t5_encoder");
+    TRAIN cap_of_another_family("model.hidden_capping_value=50");
+    TRAIN cap_beside_another_builder("model._component_=torchtune.models.llama3.llama3_8b", "model.final_capping_value=30");
     TRAIN several_problems("optimizer.lr=abc", "clip_grad_norm=none", "dtype=fp16"):
         |t| t.edit("run.yaml", "batch_size: 2", "batch_size: 0\nepochz: 3");
     TRAIN keys_of_bitsandbytes_that_are_not_available("optimizer._component_=bitsandbytes.optim.PagedAdamW8bit",

@@ -10,6 +10,8 @@ pub(crate) struct Curve {
     recipe: String,
     pub(crate) config: String,
     pub(crate) overrides: Vec<String>,
+    /// The adapter to start from, in the pack's `training`.
+    adapter: Option<String>,
     steps: Vec<LoggedStep>,
 }
 
@@ -25,8 +27,15 @@ impl Curve {
             recipe: head("recipe"),
             config: head("config"),
             overrides: head("overrides").split_whitespace().map(str::to_owned).collect(),
+            adapter: Some(head("adapter")).filter(|adapter| !adapter.is_empty()),
             steps: parse_log(&text),
         }
+    }
+
+    /// What names the adapter to start from, if there is one.
+    pub(crate) fn start(&self) -> Option<String> {
+        let path = |adapter: &String| format!("training/{adapter}/adapter_model.safetensors");
+        self.adapter.as_ref().map(|adapter| format!("checkpointer.adapter_checkpoint={}", path(adapter)))
     }
 
     /// Runs it with further overrides and compares every logged value.
@@ -36,7 +45,7 @@ impl Curve {
         let mut command = tune(conformance);
         command.env("FERROTUNE_NUM_THREADS", threads.to_string());
         command.args(["run", &self.recipe, "--config", &format!("training/{}", self.config)]);
-        command.args(&self.overrides).args(more).arg(format!("output_dir={}", output_dir.display()));
+        command.args(self.start()).args(&self.overrides).args(more).arg(format!("output_dir={}", output_dir.display()));
         succeed(&mut command);
         self.compare(&read_log(&output_dir), &format!("{} on {threads} threads {more:?}", self.name));
         if self.is_bf16() {
@@ -92,7 +101,9 @@ fn every_curve_of_a_built_recipe_is_the_references() {
     let Some(conformance) = testing::conformance_dir() else { return };
     let mut cases = testing::conformance::Cases::new("curves");
     for curve in curves(&conformance) {
-        if curve.recipe != "full_finetune_single_device" {
+        const BUILT: [&str; 3] =
+            ["full_finetune_single_device", "lora_finetune_single_device", "lora_dpo_single_device"];
+        if !BUILT.contains(&curve.recipe.as_str()) {
             cases.skipped(&curve.name);
             continue;
         }

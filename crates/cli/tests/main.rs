@@ -5,6 +5,7 @@ mod common;
 mod curves;
 mod download;
 mod first_run;
+mod lora;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod optimizers;

@@ -10,7 +10,10 @@ use super::tiny_folder;
 pub(crate) const STEPS: u64 = 6;
 
 /// A folder to run in: a model to start from in `base`, rows and a config.
-pub(crate) struct Place(tempfile::TempDir);
+pub(crate) struct Place {
+    dir: tempfile::TempDir,
+    recipe: &'static str,
+}
 
 impl Place {
     /// With 13 rows.
@@ -19,15 +22,21 @@ impl Place {
     }
 
     pub(crate) fn with_rows(rows: impl IntoIterator<Item = serde_json::Value>) -> Self {
-        let place = Self(tempfile::tempdir().expect("a temporary folder"));
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let place = Self { dir, recipe: "full_finetune_single_device" };
         tiny_folder::write_model(&place.at("base"), true);
         tiny_folder::write_rows(&place.at("rows.json"), rows);
         std::fs::write(place.at("run.yaml"), CONFIG).expect("writable");
         place
     }
 
+    /// Trains by another recipe.
+    pub(crate) fn with_recipe(self, recipe: &'static str) -> Self {
+        Self { recipe, ..self }
+    }
+
     pub(crate) fn at(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.dir.path().join(name)
     }
 
     /// Trains into the folder `out`; gives what was said on stderr.
@@ -36,9 +45,13 @@ impl Place {
     }
 
     pub(crate) fn train_on(&self, threads: usize, out: &str, overrides: &[&str]) -> String {
-        let mut command = tune(self.0.path());
+        self.train_with(self.recipe, threads, out, overrides)
+    }
+
+    pub(crate) fn train_with(&self, recipe: &str, threads: usize, out: &str, overrides: &[&str]) -> String {
+        let mut command = tune(self.dir.path());
         command.env("FERROTUNE_NUM_THREADS", threads.to_string());
-        command.args(["run", "full_finetune_single_device", "--config", "run.yaml", &format!("output_dir={out}")]);
+        command.args(["run", recipe, "--config", "run.yaml", &format!("output_dir={out}")]);
         let output = succeed(command.args(overrides));
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
@@ -122,7 +135,18 @@ fn folders(out: &Path) -> Vec<String> {
 /// Checks that a run that goes on after each of these steps ends as one that was never stopped, and that a run which was
 /// stopped twice does too.
 pub(crate) fn check_resuming(what: &str, overrides: &[&str], total_steps: u64, stops: &[u64]) {
-    let place = Place::new();
+    check_resuming_of(&Place::new, what, overrides, total_steps, stops);
+}
+
+/// The same for runs in another place.
+pub(crate) fn check_resuming_of(
+    place: &dyn Fn() -> Place,
+    what: &str,
+    overrides: &[&str],
+    total_steps: u64,
+    stops: &[u64],
+) {
+    let place = place();
     let overrides = [&[EVERY_STEP], overrides].concat();
     place.train("whole", &overrides);
     let whole = place.log("whole");

@@ -107,7 +107,7 @@ shown! {
     validate_all_problems: "validate", "run.yaml";
     validate_for_another_recipe: "validate", CONFIG, "--recipe", "generate";
     validate_for_a_misspelt_recipe: "validate", CONFIG, "--recipe", "generat";
-    validate_what_is_not_available: "validate", "gemma/2B_lora_single_device";
+    validate_what_is_not_available: "validate", "llama4/scout_17B_16E_lora";
     validate_a_missing_file: "validate", "mine.yaml";
     validate_broken_yaml: "validate", "broken.yaml";
     validate_faulty_yaml: "validate", "faulty.yaml";
@@ -120,7 +120,7 @@ shown! {
         "optimizer.weight_decay=.nan", "clip_grad_norm=.inf", "batch_size=99999999999999999999";
 
     validate_what_hides_nothing: "validate", CONFIG, "optimizer=torch.optim.AdamW", "device=tpu", "epochs=0", "clip_grad_norm=1",
-        "checkpointer.model_type=GEMMA";
+        "checkpointer.model_type=T5_ENCODER";
     validate_misspelt_components: "validate", CONFIG, "optimizer=torch.optim.AdamX", "tokenizer=torchtune.models.llama3.llama3_tokenizr",
         "metric_logger=torchtune.training.metric_logging.DiskLoger";
     validate_sizes_that_do_not_divide: "validate", CONFIG, "optimizer=torch.optim.AdamW",
@@ -136,7 +136,7 @@ shown! {
     run_a_python_file: "run", "recipe.py", "--config", CONFIG;
     run_a_python_file_of_a_known_name: "run", "recipes/full_finetune_single_device.py", "--config", CONFIG;
     run_a_misspelt_recipe: "run", "full_finetune_single_devise", "--config", CONFIG;
-    run_a_recipe_that_is_not_available: "run", "lora_finetune_single_device", "--config", "llama3_2/1B_lora_single_device";
+    run_a_recipe_that_is_not_available: "run", "eleuther_eval", "--config", "eleuther_evaluation";
     run_a_missing_config: "run", "generate", "--config", "mine.yaml";
     run_with_an_unknown_option: "run", "--nproc_per_nod", "2", "--frobnicate", "generate", "--config", "c.yaml";
     run_with_a_launch_option_behind: "run", "full_finetune_distributed", "--nproc_per_node", "2", "--config", "llama2/7B_full";

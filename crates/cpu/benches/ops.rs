@@ -3,7 +3,7 @@
 //! `cargo bench -p ferrotune-cpu --bench ops -- [group] [name=PART] [dtype=NAME] [threads=N] [runs=N] [clock=cpu] [format=tsv]`;
 //! `cargo xtask bench` runs it too.
 //!
-//! Groups: matmul, head_matmul, attention, head_loss, elementwise, optimizer. `name=` keeps the rows that contain a text.
+//! Groups: matmul, head_matmul, attention, head_loss, elementwise, optimizer, adapters. `name=` keeps the rows that contain a text.
 //! `clock=cpu` counts the time in which the calling thread had a core: with `threads=1` it shows the speed of the code
 //! on a machine that others use, too.
 //!
@@ -24,7 +24,11 @@ use cpu::{CpuBackend, CpuConfig};
 use tensor::ops::adamw::AdamWStep;
 use tensor::ops::adamw8bit::{BLOCK, Quantised};
 use tensor::ops::attention::AttentionDims;
+use tensor::ops::dropout::Dropout;
+use tensor::ops::glu::Activation;
 use tensor::ops::head_loss::HeadLossOut;
+use tensor::ops::nf4::packed_bytes;
+use tensor::ops::rms_norm::{NormWeight, RmsNorm};
 use tensor::ops::rope::RopeDims;
 use tensor::ops::rounding::{RandomBits, Rounding};
 use tensor::profile::flops;
@@ -136,7 +140,7 @@ impl Bench {
             let backend = &self.backend;
             let mut out = backend.alloc(y.shape(), dtype).unwrap();
             self.row(&format!("matmul_nt {dtype} {m}x{k}x{n}"), &flops(), || {
-                backend.matmul_nt(&mut out, &x, &w).unwrap();
+                backend.matmul_nt(&mut out, &x, &w, false).unwrap();
             });
             self.row(&format!("matmul_nn {dtype} {m}x{k}x{n}"), &flops(), || {
                 backend.matmul_nn(&mut dx, &dy, &w, false).unwrap();
@@ -153,7 +157,7 @@ impl Bench {
                 let bytes = Work::Bytes((n * k * dtype.size_bytes()) as f64);
                 let backend = &self.backend;
                 self.row(&format!("matmul_nt {dtype} {m}x{k}x{n}"), &bytes, || {
-                    backend.matmul_nt(&mut y, &x, &w).unwrap();
+                    backend.matmul_nt(&mut y, &x, &w, false).unwrap();
                 });
             }
         }
@@ -164,7 +168,9 @@ impl Bench {
         let (x, w, mut y) = (self.normal(&[m, k], dtype), self.normal(&[n, k], dtype), self.normal(&[m, n], dtype));
         let flops = Work::Flops(flops::matmul(m, k, n));
         let backend = &self.backend;
-        self.row(&format!("matmul_nt {dtype} {m}x{k}x{n} head"), &flops, || backend.matmul_nt(&mut y, &x, &w).unwrap());
+        self.row(&format!("matmul_nt {dtype} {m}x{k}x{n} head"), &flops, || {
+            backend.matmul_nt(&mut y, &x, &w, false).unwrap();
+        });
         let (mut dx, mut dw) = (self.normal(&[m, k], dtype), self.normal(&[n, k], dtype));
         let backend = &self.backend;
         self.row(&format!("matmul_nn {dtype} {m}x{k}x{n} head"), &flops, || {
@@ -230,8 +236,8 @@ impl Bench {
 
     fn head_losses(&mut self, dtype: DType) {
         for (hidden, vocab) in [(HIDDEN, VOCAB), (2048, 128_256)] {
-            let names =
-                ["loss only", "with gradients"].map(|what| format!("head_loss {dtype} {hidden}x{vocab} {what}"));
+            let names = ["loss only", "with gradients", "log-probabilities", "log-probabilities backward"]
+                .map(|what| format!("head_loss {dtype} {hidden}x{vocab} {what}"));
             if names.iter().any(|name| self.wants(name)) {
                 self.head_loss(dtype, hidden, vocab);
             }
@@ -243,17 +249,25 @@ impl Bench {
         let (h, w) = (self.normal(&[TOKENS, hidden], dtype), self.normal(&[vocab, hidden], dtype));
         let (mut dh, mut dw) = (self.normal(&[TOKENS, hidden], dtype), self.normal(&[vocab, hidden], dtype));
         let mut loss = self.normal(&[1], DType::F32);
+        let (mut log_probs, upstream) = (self.normal(&[TOKENS], DType::F32), self.normal(&[TOKENS], DType::F32));
         let backend: &dyn Backend = &self.backend;
         let labels: Vec<i32> = (0..TOKENS as i32).map(|t| t * 31 % vocab as i32).collect();
         let labels = backend.from_i32([TOKENS], &labels).unwrap();
         let flops = |num_gradients| Work::Flops(flops::head_loss(TOKENS, hidden, vocab, num_gradients));
         self.row(&format!("{name} loss only"), &flops(0), || {
             let out = HeadLossOut { loss: &mut loss, dh: None, dw: None };
-            backend.head_loss(out, &h, &w, &labels, 1e-3).unwrap();
+            backend.head_loss(out, &h, &w, &labels, 1e-3, None).unwrap();
         });
         self.row(&format!("{name} with gradients"), &flops(2), || {
             let out = HeadLossOut { loss: &mut loss, dh: Some(&mut dh), dw: Some((&mut dw, false)) };
-            backend.head_loss(out, &h, &w, &labels, 1e-3).unwrap();
+            backend.head_loss(out, &h, &w, &labels, 1e-3, None).unwrap();
+        });
+        self.row(&format!("{name} log-probabilities"), &flops(0), || {
+            backend.label_log_probs_forward(&mut log_probs, &h, &w, &labels, None).unwrap();
+        });
+        self.row(&format!("{name} log-probabilities backward"), &flops(2), || {
+            let (dh, dw) = (Some(&mut dh), Some((&mut dw, false)));
+            backend.label_log_probs_backward(dh, dw, &upstream, &h, &w, &labels, None).unwrap();
         });
     }
 
@@ -266,12 +280,13 @@ impl Bench {
         let mut rstd = self.normal(&[TOKENS], DType::F32);
         let len = TOKENS * HIDDEN;
         let backend: &dyn Backend = &self.backend;
+        let norm = RmsNorm { eps: 1e-5, weight: NormWeight::Plain };
         self.row(&format!("rms_norm_forward {dtype}"), &bytes(2 * len), || {
-            backend.rms_norm_forward(&mut y, &mut rstd, &x, &w, 1e-5).unwrap();
+            backend.rms_norm_forward(&mut y, &mut rstd, &x, &w, norm).unwrap();
         });
         self.row(&format!("rms_norm_backward {dtype}"), &bytes(4 * len), || {
             let (dx, dw) = (Some((&mut dx, true)), Some((&mut dw, true)));
-            backend.rms_norm_backward(dx, dw, &dy, &x, &w, &rstd).unwrap();
+            backend.rms_norm_backward(dx, dw, &dy, &x, &w, &rstd, norm).unwrap();
         });
         self.row(&format!("add_in_place {dtype}"), &bytes(3 * len), || backend.add_in_place(&mut y, &x).unwrap());
         let inv_freq: Vec<f32> = (0..32).map(|i| 1e5f32.powf(-(i as f32) / 32.0)).collect();
@@ -291,12 +306,14 @@ impl Bench {
         let mut dup = self.normal(&[TOKENS, FFN], dtype);
         let backend = &self.backend;
         let len = TOKENS * FFN;
-        self.row(&format!("swiglu_forward {dtype}"), &bytes(3 * len), || {
-            backend.swiglu_forward(&mut h, &gate, &up).unwrap();
-        });
-        self.row(&format!("swiglu_backward {dtype}"), &bytes(5 * len), || {
-            backend.swiglu_backward(&mut dgate, &mut dup, &dh, &gate, &up).unwrap();
-        });
+        for activation in [Activation::Silu, Activation::GeluTanh] {
+            self.row(&format!("glu_forward {dtype} {activation:?}"), &bytes(3 * len), || {
+                backend.glu_forward(&mut h, &gate, &up, activation).unwrap();
+            });
+            self.row(&format!("glu_backward {dtype} {activation:?}"), &bytes(5 * len), || {
+                backend.glu_backward(&mut dgate, &mut dup, &dh, &gate, &up, activation).unwrap();
+            });
+        }
     }
 
     fn optimizer(&mut self, dtype: DType) {
@@ -319,6 +336,34 @@ impl Bench {
         });
         drop((exp_avg, exp_avg_sq));
         self.adamw8bit(dtype, &mut param, &grad, [("", step), (" by chance", by_chance)]);
+    }
+
+    /// What adapters need on a layer of 4096 x 14336, 1B's and 8B's largest.
+    fn adapters(&mut self, dtype: DType) {
+        const RANK: usize = 16;
+        let (n, k) = (14_336, 4096);
+        let names = ["nf4_dequantise", "nf4_quantise", "dora_norm", "dropout_in_place"];
+        if !names.iter().any(|name| self.wants(&format!("{name} {dtype} {n}x{k}"))) {
+            return;
+        }
+        let (mut w, a, b) =
+            (self.normal(&[n, k], dtype), self.normal(&[RANK, k], dtype), self.normal(&[n, RANK], dtype));
+        let backend: &dyn Backend = &self.backend;
+        let mut packed = backend.alloc(Shape::from([packed_bytes(n * k)]), DType::U8).unwrap();
+        let bytes = Work::Bytes((n * k * dtype.size_bytes() + packed_bytes(n * k)) as f64);
+        self.row(&format!("nf4_quantise {dtype} {n}x{k}"), &bytes, || backend.nf4_quantise(&mut packed, &w).unwrap());
+        let mut norm = backend.alloc(Shape::from([n]), DType::F32).unwrap();
+        self.row(&format!("dora_norm {dtype} {n}x{k}"), &Work::Flops(flops::matmul(n, RANK, k)), || {
+            backend.dora_norm(&mut norm, &w, &a, &b, 2.0).unwrap();
+        });
+        self.row(&format!("nf4_dequantise {dtype} {n}x{k}"), &bytes, || {
+            backend.nf4_dequantise(&mut w, &packed).unwrap();
+        });
+        let bytes = Work::Bytes((2 * n * k * dtype.size_bytes()) as f64);
+        let dropout = Dropout { probability: 0.05, stream: Stream::new(1, 2) };
+        self.row(&format!("dropout_in_place {dtype} {n}x{k}"), &bytes, || {
+            backend.dropout_in_place(&mut w, &dropout).unwrap();
+        });
     }
 
     fn adamw8bit(&self, dtype: DType, param: &mut Tensor, grad: &Tensor, steps: [(&str, AdamWStep); 2]) {
@@ -366,13 +411,14 @@ fn main() {
         if only_dtype.is_some_and(|only| only != dtype) {
             continue;
         }
-        let groups: [(&str, Group); 6] = [
+        let groups: [(&str, Group); 7] = [
             ("matmul", Bench::matmuls),
             ("head_matmul", Bench::head_matmul),
             ("attention", Bench::attentions),
             ("head_loss", Bench::head_losses),
             ("elementwise", Bench::elementwise),
             ("optimizer", Bench::optimizer),
+            ("adapters", Bench::adapters),
         ];
         for (name, run) in groups {
             if group.is_empty() || group == name {

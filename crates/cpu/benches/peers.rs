@@ -155,7 +155,7 @@ impl Bench {
         let shape = format!("{} {m}x{k}x{n}", T::DTYPE);
         let backend = &self.backend;
         self.row(&format!("nt {shape}"), &Product { m, n, k, a: x_rows, b: w_columns }, |y| {
-            backend.matmul_nt(y, &x, &w).unwrap();
+            backend.matmul_nt(y, &x, &w, false).unwrap();
         });
         self.row(&format!("nn {shape}"), &Product { m, n: k, k: n, a: dy_rows, b: w_rows }, |dx| {
             backend.matmul_nn(dx, &dy, &w, false).unwrap();

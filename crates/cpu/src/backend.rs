@@ -6,7 +6,12 @@ use std::sync::{Arc, Mutex};
 use tensor::ops::adamw::AdamWStep;
 use tensor::ops::adamw8bit::Quantised;
 use tensor::ops::attention::AttentionDims;
+use tensor::ops::dropout::Dropout;
+use tensor::ops::elementwise::Columns;
+use tensor::ops::fake_quantise::FakeQuant;
+use tensor::ops::glu::Activation;
 use tensor::ops::head_loss::HeadLossOut;
+use tensor::ops::rms_norm::RmsNorm;
 use tensor::ops::rope::RopeDims;
 use tensor::ops::sgd::SgdStep;
 use tensor::{Backend, DType, Device, MemoryStats, Result, Shape, Tensor};
@@ -17,7 +22,8 @@ use crate::plan::PlanBackend;
 use crate::pool::Pool;
 use crate::{Error, Isa, os};
 use crate::{
-    adamw, adamw8bit, attention, bias, elementwise, embedding, head_loss, matmul, rms_norm, rope, sgd, swiglu,
+    adamw, adamw8bit, attention, bias, dora, dropout, elementwise, embedding, fake_quantise, glu, head_loss,
+    label_log_probs, matmul, nf4, rms_norm, rope, sgd,
 };
 
 /// How a backend runs.
@@ -140,8 +146,8 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
-    fn matmul_nt(&self, y: &mut Tensor, x: &Tensor, w: &Tensor) -> Result<()> {
-        matmul::nt(self, y, x, w)
+    fn matmul_nt(&self, y: &mut Tensor, x: &Tensor, w: &Tensor, accumulate: bool) -> Result<()> {
+        matmul::nt(self, y, x, w, accumulate)
     }
 
     fn matmul_nn(&self, dx: &mut Tensor, dy: &Tensor, w: &Tensor, accumulate: bool) -> Result<()> {
@@ -160,16 +166,63 @@ impl Backend for CpuBackend {
         bias::backward(self, db, dy, accumulate)
     }
 
-    fn embedding_forward(&self, y: &mut Tensor, tokens: &Tensor, w: &Tensor) -> Result<()> {
-        embedding::forward(self, y, tokens, w)
+    fn dropout_in_place(&self, x: &mut Tensor, dropout: &Dropout) -> Result<()> {
+        dropout::in_place(self, x, dropout)
     }
 
-    fn embedding_backward(&self, dw: &mut Tensor, dy: &Tensor, tokens: &Tensor, accumulate: bool) -> Result<()> {
-        embedding::backward(self, dw, dy, tokens, accumulate)
+    fn dora_norm(&self, norm: &mut Tensor, w: &Tensor, a: &Tensor, b: &Tensor, scale: f32) -> Result<()> {
+        dora::norm(self, norm, w, a, b, scale)
     }
 
-    fn rms_norm_forward(&self, y: &mut Tensor, rstd: &mut Tensor, x: &Tensor, w: &Tensor, eps: f32) -> Result<()> {
-        rms_norm::forward(self, y, rstd, x, w, eps)
+    fn dora_scale_forward(&self, y: &mut Tensor, z: &Tensor, magnitude: &Tensor, norm: &Tensor) -> Result<()> {
+        dora::scale_forward(self, y, z, magnitude, norm)
+    }
+
+    fn dora_scale_backward(
+        &self,
+        dz: &mut Tensor,
+        dmagnitude: Option<(&mut Tensor, bool)>,
+        dy: &Tensor,
+        z: &Tensor,
+        magnitude: &Tensor,
+        norm: &Tensor,
+    ) -> Result<()> {
+        dora::scale_backward(self, dz, dmagnitude, dy, z, magnitude, norm)
+    }
+
+    fn nf4_quantise(&self, packed: &mut Tensor, w: &Tensor) -> Result<()> {
+        nf4::quantise(self, packed, w)
+    }
+
+    fn nf4_dequantise(&self, w: &mut Tensor, packed: &Tensor) -> Result<()> {
+        nf4::dequantise(self, w, packed)
+    }
+
+    fn fake_quantise_rows(&self, y: &mut Tensor, x: &Tensor) -> Result<()> {
+        fake_quantise::of_rows(self, y, x)
+    }
+
+    fn fake_quantise_groups(&self, y: &mut Tensor, w: &Tensor, quant: FakeQuant) -> Result<()> {
+        fake_quantise::of_groups(self, y, w, quant)
+    }
+
+    fn embedding_forward(&self, y: &mut Tensor, tokens: &Tensor, w: &Tensor, scale: f32) -> Result<()> {
+        embedding::forward(self, y, tokens, w, scale)
+    }
+
+    fn embedding_backward(
+        &self,
+        dw: &mut Tensor,
+        dy: &Tensor,
+        tokens: &Tensor,
+        scale: f32,
+        accumulate: bool,
+    ) -> Result<()> {
+        embedding::backward(self, dw, dy, tokens, scale, accumulate)
+    }
+
+    fn rms_norm_forward(&self, y: &mut Tensor, rstd: &mut Tensor, x: &Tensor, w: &Tensor, norm: RmsNorm) -> Result<()> {
+        rms_norm::forward(self, y, rstd, x, w, norm)
     }
 
     fn rms_norm_backward(
@@ -180,8 +233,9 @@ impl Backend for CpuBackend {
         x: &Tensor,
         w: &Tensor,
         rstd: &Tensor,
+        norm: RmsNorm,
     ) -> Result<()> {
-        rms_norm::backward(self, dx, dw, dy, x, w, rstd)
+        rms_norm::backward(self, dx, dw, dy, x, w, rstd, norm)
     }
 
     fn rope_table(&self, table: &mut Tensor, positions: &Tensor, inv_freq: &Tensor) -> Result<()> {
@@ -222,31 +276,76 @@ impl Backend for CpuBackend {
         attention::backward(self, dq, dk, dv, d_o, q, k, v, o, lse, doc_start, dims)
     }
 
-    fn swiglu_forward(&self, h: &mut Tensor, gate: &Tensor, up: &Tensor) -> Result<()> {
-        swiglu::forward(self, h, gate, up)
+    fn glu_forward(&self, h: &mut Tensor, gate: &Tensor, up: &Tensor, activation: Activation) -> Result<()> {
+        glu::forward(self, h, gate, up, activation)
     }
 
-    fn swiglu_backward(
+    fn glu_backward(
         &self,
         dgate: &mut Tensor,
         dup: &mut Tensor,
         dh: &Tensor,
         gate: &Tensor,
         up: &Tensor,
+        activation: Activation,
     ) -> Result<()> {
-        swiglu::backward(self, dgate, dup, dh, gate, up)
+        glu::backward(self, dgate, dup, dh, gate, up, activation)
     }
 
-    fn head_loss(&self, out: HeadLossOut<'_>, h: &Tensor, w: &Tensor, labels: &Tensor, scale: f32) -> Result<()> {
-        head_loss::head_loss(self, out, h, w, labels, scale)
+    fn head_loss(
+        &self,
+        out: HeadLossOut<'_>,
+        h: &Tensor,
+        w: &Tensor,
+        labels: &Tensor,
+        scale: f32,
+        soft_cap: Option<f32>,
+    ) -> Result<()> {
+        head_loss::head_loss(self, out, h, w, labels, scale, soft_cap)
+    }
+
+    fn label_log_probs_forward(
+        &self,
+        log_probs: &mut Tensor,
+        h: &Tensor,
+        w: &Tensor,
+        labels: &Tensor,
+        soft_cap: Option<f32>,
+    ) -> Result<()> {
+        label_log_probs::forward(self, log_probs, h, w, labels, soft_cap)
+    }
+
+    fn label_log_probs_backward(
+        &self,
+        dh: Option<&mut Tensor>,
+        dw: Option<(&mut Tensor, bool)>,
+        d_log_probs: &Tensor,
+        h: &Tensor,
+        w: &Tensor,
+        labels: &Tensor,
+        soft_cap: Option<f32>,
+    ) -> Result<()> {
+        label_log_probs::backward(self, dh, dw, d_log_probs, h, w, labels, soft_cap)
     }
 
     fn add(&self, y: &mut Tensor, a: &Tensor, b: &Tensor) -> Result<()> {
         elementwise::add(self, y, a, b)
     }
 
+    fn copy_columns(&self, dst: &mut Tensor, src: &Tensor, columns: Columns) -> Result<()> {
+        elementwise::copy_columns(self, dst, src, columns)
+    }
+
+    fn scale_in_place(&self, x: &mut Tensor, factor: f32) -> Result<()> {
+        elementwise::scale_in_place(self, x, factor)
+    }
+
     fn add_in_place(&self, y: &mut Tensor, x: &Tensor) -> Result<()> {
         elementwise::add_in_place(self, y, x)
+    }
+
+    fn soft_cap_in_place(&self, y: &mut Tensor, cap: f32) -> Result<()> {
+        elementwise::soft_cap_in_place(self, y, cap)
     }
 
     fn adamw_step(

@@ -1,4 +1,4 @@
-//! Sums of tensors, copies with a cast, zeros, sums of squares.
+//! Sums of tensors, multiples, copies with a cast, zeros, soft caps, sums of squares.
 //!
 //! Numbers: computed in f32, rounded once. A sum of squares is taken in f32 within [`SEGMENT`] elements and in f64 over them,
 //!          in the order of segments.
@@ -6,14 +6,17 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use half::bf16;
-use tensor::ops::elementwise::{check_add, check_add_in_place, check_copy};
+use tensor::ops::elementwise::{
+    Columns, check_add, check_add_in_place, check_copy, check_copy_columns, check_scale_in_place,
+    check_soft_cap_in_place,
+};
 use tensor::{DType, Error, Result, Tensor};
 
 use crate::CpuBackend;
 use crate::buffer::{Read, Write};
 use crate::crew::Rows;
 use crate::isa::per_isa;
-use crate::numbers::{Element, dot, with_element};
+use crate::numbers::{Element, dot, tanh, with_element};
 use crate::pack::{store, widen};
 
 /// Elements whose squares are summed in f32.
@@ -31,6 +34,23 @@ per_isa! {
     fn add_to_slice<const FMA: bool, O: Element, T: Element>(y: &mut [O], x: &[T]) {
         for (y, x) in y.iter_mut().zip(x) {
             *y = O::from_f32(y.to_f32() + x.to_f32());
+        }
+    }
+}
+
+per_isa! {
+    fn scale_slice<const FMA: bool, T: Element>(x: &mut [T], factor: f32) {
+        for x in x {
+            *x = T::from_f32(x.to_f32() * factor);
+        }
+    }
+}
+
+per_isa! {
+    /// `y = cap tanh(y / cap)`.
+    pub(crate) fn soft_cap_slice<const FMA: bool, T: Element>(y: &mut [T], cap: f32) {
+        for y in y {
+            *y = T::from_f32(cap * tanh::<FMA>(y.to_f32() / cap));
         }
     }
 }
@@ -66,6 +86,43 @@ pub(crate) fn add_in_place(backend: &CpuBackend, y: &mut Tensor, x: &Tensor) -> 
         let mut y = Write::<O>::of(y)?;
         backend.crew.run_elements(len, Rows::new(&mut y, 1), |part, y| add_to_slice(backend.isa, y, &x[part]));
     }));
+    Ok(())
+}
+
+/// Some columns of `src` to some of `dst`.
+pub(crate) fn copy_columns(backend: &CpuBackend, dst: &mut Tensor, src: &Tensor, columns: Columns) -> Result<()> {
+    let [num_rows, width, src_width] = check_copy_columns(dst, src, columns)?;
+    let Columns { count, from, to } = columns;
+    with_element!(src.dtype(), T => {
+        let src = Read::<T>::of(src)?;
+        let mut dst = Write::<T>::of(dst)?;
+        let per_task = backend.crew.rows_per_task(num_rows, count);
+        backend.crew.run_rows(num_rows, per_task, Rows::new(&mut dst, width), |rows, dst, _| {
+            for (row, dst) in rows.zip(dst.chunks_exact_mut(width.max(1))) {
+                dst[to..to + count].copy_from_slice(&src[row * src_width + from..][..count]);
+            }
+        });
+    });
+    Ok(())
+}
+
+/// `x *= factor`.
+pub(crate) fn scale_in_place(backend: &CpuBackend, x: &mut Tensor, factor: f32) -> Result<()> {
+    let len = check_scale_in_place(x)?;
+    with_element!(x.dtype(), T => {
+        let mut x = Write::<T>::of(x)?;
+        backend.crew.run_elements(len, Rows::new(&mut x, 1), |_, x| scale_slice(backend.isa, x, factor));
+    });
+    Ok(())
+}
+
+/// `y = cap tanh(y / cap)`.
+pub(crate) fn soft_cap_in_place(backend: &CpuBackend, y: &mut Tensor, cap: f32) -> Result<()> {
+    let len = check_soft_cap_in_place(y)?;
+    with_element!(y.dtype(), T => {
+        let mut y = Write::<T>::of(y)?;
+        backend.crew.run_elements(len, Rows::new(&mut y, 1), |_, y| soft_cap_slice(backend.isa, y, cap));
+    });
     Ok(())
 }
 

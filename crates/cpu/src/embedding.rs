@@ -1,6 +1,6 @@
-//! Token embedding: y[t] = w[tokens[t]].
+//! Token embedding: y[t] = scale w[tokens[t]].
 //!
-//! Numbers: rows are copied; a row of dw is summed in f32 over its tokens in order, and rounded once.
+//! Numbers: rows are copied, or multiplied in f32 and rounded once; a row of dw is summed in f32 over its tokens in order, and rounded once.
 
 use tensor::ops::embedding::{check_backward, check_forward, check_tokens};
 use tensor::{Result, Tensor};
@@ -9,11 +9,19 @@ use crate::CpuBackend;
 use crate::buffer::{Read, Write};
 use crate::crew::{Disjoint, Rows};
 use crate::isa::per_isa;
-use crate::numbers::{Element, with_element};
+use crate::numbers::{Element, mul_add, with_element};
 use crate::pack::{store, widen};
 
-/// `y[t] = w[tokens[t]]`.
-pub(crate) fn forward(backend: &CpuBackend, y: &mut Tensor, tokens: &Tensor, w: &Tensor) -> Result<()> {
+per_isa! {
+    fn scale_row<const FMA: bool, T: Element>(y: &mut [T], w: &[T], scale: f32) {
+        for (y, w) in y.iter_mut().zip(w) {
+            *y = T::from_f32(w.to_f32() * scale);
+        }
+    }
+}
+
+/// `y[t] = scale w[tokens[t]]`.
+pub(crate) fn forward(backend: &CpuBackend, y: &mut Tensor, tokens: &Tensor, w: &Tensor, scale: f32) -> Result<()> {
     let (num_tokens, dim, vocab) = check_forward(y, tokens, w)?;
     with_element!(w.dtype(), T => {
         let (tokens, w) = (Read::<i32>::of(tokens)?, Read::<T>::of(w)?);
@@ -22,7 +30,12 @@ pub(crate) fn forward(backend: &CpuBackend, y: &mut Tensor, tokens: &Tensor, w: 
         let rows_per_task = backend.crew.rows_per_task(num_tokens, dim);
         backend.crew.run_rows(num_tokens, rows_per_task, Rows::new(&mut y, dim), |rows, y, _| {
             for (t, y) in rows.zip(y.chunks_exact_mut(dim.max(1))) {
-                y.copy_from_slice(&w[tokens[t] as usize * dim..][..dim]);
+                let w = &w[tokens[t] as usize * dim..][..dim];
+                if scale == 1.0 {
+                    y.copy_from_slice(w);
+                } else {
+                    scale_row(backend.isa, y, w, scale);
+                }
             }
         });
     });
@@ -30,19 +43,20 @@ pub(crate) fn forward(backend: &CpuBackend, y: &mut Tensor, tokens: &Tensor, w: 
 }
 
 per_isa! {
-    fn add_row<const FMA: bool, T: Element>(sum: &mut [f32], x: &[T]) {
+    fn add_row<const FMA: bool, T: Element>(sum: &mut [f32], x: &[T], scale: f32) {
         for (sum, x) in sum.iter_mut().zip(x) {
-            *sum += x.to_f32();
+            *sum = mul_add::<FMA>(x.to_f32(), scale, *sum);
         }
     }
 }
 
-/// `dw[tokens[t]] += dy[t]`, after zeroing `dw` unless `accumulate`.
+/// `dw[tokens[t]] += scale dy[t]`, after zeroing `dw` unless `accumulate`.
 pub(crate) fn backward(
     backend: &CpuBackend,
     dw: &mut Tensor,
     dy: &Tensor,
     tokens: &Tensor,
+    scale: f32,
     accumulate: bool,
 ) -> Result<()> {
     let (num_tokens, dim, vocab) = check_backward(dw, dy, tokens)?;
@@ -78,7 +92,7 @@ pub(crate) fn backward(
                 let row = unsafe { dw.slice(token as usize * dim..(token as usize + 1) * dim) };
                 widen(backend.isa, sum, row);
                 while at < num_tokens && token_of(at) == token {
-                    add_row(backend.isa, sum, &dy[uses[at] as usize * dim..][..dim]);
+                    add_row(backend.isa, sum, &dy[uses[at] as usize * dim..][..dim], scale);
                     at += 1;
                 }
                 store(backend.isa, row, sum, false);

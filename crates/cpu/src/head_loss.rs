@@ -1,12 +1,12 @@
-//! Output head and cross entropy in chunks of tokens.
+//! Output head and cross entropy in chunks of tokens; log-probabilities of labels (`label_log_probs.rs`) are the same pass.
 //!
 //! Logits are held transposed, (V, C) for a chunk of C unmasked tokens, so that the weight is read where it lies in all three
 //! products and statistics of tokens are taken lane by lane:
 //!
 //! ```text
-//! logits = w h^T   blocks of vocabulary rows: the block's largest logit and sum of exponentials, for each token
+//! logits = w h^T   blocks of vocabulary rows, soft-capped where there is a cap: the block's largest logit and sum of exponentials, for each token
 //! lse, loss        over blocks, in order
-//! dlogits          = scale (e^(logit - lse) - onehot), made block by block
+//! dlogits          = scale (e^(logit - lse) - onehot), made block by block; under a soft cap c times 1 - (logit / c)^2
 //! dw (+)= dlogits h          dh = sum over workers' shares of the vocabulary of dlogits^T w
 //! ```
 //!
@@ -26,6 +26,7 @@ use tensor::{Result, Tensor};
 use crate::CpuBackend;
 use crate::buffer::{Read, Temp, Write};
 use crate::crew::{Disjoint, Rows};
+use crate::elementwise::soft_cap_slice;
 use crate::isa::{Isa, per_isa};
 use crate::numbers::{Element, exp, with_element};
 use crate::pack::{panels_of_columns, panels_of_rows, store, widen};
@@ -54,11 +55,12 @@ pub(crate) fn head_loss(
     w: &Tensor,
     labels: &Tensor,
     scale: f32,
+    soft_cap: Option<f32>,
 ) -> Result<()> {
     let (_, dim, vocab) = check(&out, h, w, labels)?;
     let HeadLossOut { loss, mut dh, mut dw } = out;
     let labels = Read::<i32>::of(labels)?;
-    check_labels(&labels, vocab)?;
+    check_labels("head_loss", &labels, vocab)?;
     let dw_dtype = dw.as_ref().map_or(w.dtype(), |(dw, _)| dw.dtype());
     with_element!(w.dtype(), T => with_element!(dw_dtype, G => {
         let (h, w) = (Read::<T>::of(h)?, Read::<T>::of(w)?);
@@ -66,24 +68,10 @@ pub(crate) fn head_loss(
         let mut dh = dh.as_mut().map(|dh| Write::<T>::of(dh)).transpose()?;
         let dw_accumulate = dw.as_ref().is_some_and(|(_, accumulate)| *accumulate);
         let mut dw = dw.as_mut().map(|(dw, _)| Write::<G>::of(dw)).transpose()?;
-        let mut tokens = backend.order.lock().unwrap_or_else(PoisonError::into_inner);
-        tokens.clear();
-        tokens.extend((0..labels.len() as u32).filter(|&t| labels[t as usize] != IGNORE_INDEX));
-        if let Some(dh) = &mut dh {
-            let len = dh.len();
-            backend.crew.run_elements(len, Rows::new(dh, 1), |_, dh| dh.fill(T::ZERO));
-        }
-        if let (Some(dw), true) = (&mut dw, tokens.is_empty() && !dw_accumulate) {
-            let len = dw.len();
-            backend.crew.run_elements(len, Rows::new(dw, 1), |_, dw| dw.fill(G::ZERO));
-        }
-        let head = Head { isa: backend.isa, dim, vocab, h: &h, w: &w, labels: &labels, scale };
-        let mut total = 0.0;
-        for (index, tokens) in tokens.chunks(chunk_len(tokens.len(), vocab)).enumerate() {
-            let dw_accumulate = dw_accumulate || index > 0;
-            total += head.chunk(backend, tokens, dh.as_deref_mut(), dw.as_deref_mut(), dw_accumulate)?;
-        }
-        loss[0] += (f64::from(scale) * total) as f32;
+        let scale = Scale::Same(scale);
+        let head = Head { isa: backend.isa, dim, vocab, h: &h, w: &w, labels: &labels, scale, soft_cap };
+        let out = Out { log_probs: None, dh: dh.as_deref_mut(), dw: dw.as_deref_mut(), dw_accumulate };
+        loss[0] += (f64::from(scale.of(0)) * head.run(backend, out)?) as f32;
         Ok(())
     }))
 }
@@ -107,14 +95,45 @@ fn blocks_of_terms(dim: usize) -> impl Iterator<Item = (Range<usize>, bool)> {
     (0..num_blocks).map(move |block| (block * terms..((block + 1) * terms).min(dim), block > 0))
 }
 
-struct Head<'a, T> {
-    isa: Isa,
-    dim: usize,
-    vocab: usize,
-    h: &'a [T],
-    w: &'a [T],
-    labels: &'a [i32],
-    scale: f32,
+/// What the loss of a token, minus its label's log-probability, counts for in gradients.
+#[derive(Clone, Copy)]
+pub(crate) enum Scale<'a> {
+    /// As much as any other's.
+    Same(f32),
+    /// Minus what is given for its log-probability.
+    Minus(&'a [f32]),
+}
+
+impl Scale<'_> {
+    /// Of a token.
+    fn of(self, token: u32) -> f32 {
+        match self {
+            Self::Same(scale) => scale,
+            Self::Minus(upstream) => -upstream[token as usize],
+        }
+    }
+}
+
+/// A head and the tokens that it sees.
+pub(crate) struct Head<'a, T> {
+    pub(crate) isa: Isa,
+    pub(crate) dim: usize,
+    pub(crate) vocab: usize,
+    pub(crate) h: &'a [T],
+    pub(crate) w: &'a [T],
+    /// Each of them in the vocabulary, or masked.
+    pub(crate) labels: &'a [i32],
+    pub(crate) scale: Scale<'a>,
+    pub(crate) soft_cap: Option<f32>,
+}
+
+/// What a head leaves behind.
+pub(crate) struct Out<'a, T, G> {
+    /// Log-probabilities of labels.
+    pub(crate) log_probs: Option<&'a mut [f32]>,
+    pub(crate) dh: Option<&'a mut [T]>,
+    pub(crate) dw: Option<&'a mut [G]>,
+    pub(crate) dw_accumulate: bool,
 }
 
 /// A chunk's tokens, in f32.
@@ -129,15 +148,32 @@ struct Chunk<'a> {
 }
 
 impl<T: Element> Head<'_, T> {
+    /// All tokens that are not masked, chunk by chunk: the sum of their losses, unscaled.
+    pub(crate) fn run<G: Element>(&self, backend: &CpuBackend, mut out: Out<'_, T, G>) -> Result<f64> {
+        let mut tokens = backend.order.lock().unwrap_or_else(PoisonError::into_inner);
+        tokens.clear();
+        tokens.extend((0..self.labels.len() as u32).filter(|&t| self.labels[t as usize] != IGNORE_INDEX));
+        if let Some(log_probs) = &mut out.log_probs {
+            log_probs.fill(0.0);
+        }
+        if let Some(dh) = &mut out.dh {
+            let len = dh.len();
+            backend.crew.run_elements(len, Rows::new(dh, 1), |_, dh| dh.fill(T::ZERO));
+        }
+        if let (Some(dw), true) = (&mut out.dw, tokens.is_empty() && !out.dw_accumulate) {
+            let len = dw.len();
+            backend.crew.run_elements(len, Rows::new(dw, 1), |_, dw| dw.fill(G::ZERO));
+        }
+        let mut total = 0.0;
+        for tokens in tokens.chunks(chunk_len(tokens.len(), self.vocab)) {
+            total += self.chunk(backend, tokens, &mut out)?;
+            out.dw_accumulate = true;
+        }
+        Ok(total)
+    }
+
     /// One chunk: the sum of its tokens' losses, unscaled; gradients are added where wanted.
-    fn chunk<G: Element>(
-        &self,
-        backend: &CpuBackend,
-        tokens: &[u32],
-        dh: Option<&mut [T]>,
-        dw: Option<&mut [G]>,
-        dw_accumulate: bool,
-    ) -> Result<f64> {
+    fn chunk<G: Element>(&self, backend: &CpuBackend, tokens: &[u32], out: &mut Out<'_, T, G>) -> Result<f64> {
         let width = tokens.len().next_multiple_of(NR);
         let row_len = self.dim.next_multiple_of(NR);
         let mut panels = Temp::new(&backend.pool, tokens.len() * row_len)?;
@@ -146,7 +182,7 @@ impl<T: Element> Head<'_, T> {
         let chunk = Chunk { tokens, width, panels: &panels, transposed: &transposed };
 
         let num_blocks = self.vocab.div_ceil(BLOCK);
-        let want_grad = dh.is_some() || dw.is_some();
+        let want_grad = out.dh.is_some() || out.dw.is_some();
         let mut logits = Temp::new(&backend.pool, if want_grad { self.vocab * width } else { 0 })?;
         let mut statistics = Temp::new(&backend.pool, num_blocks * STATISTICS * width)?;
         let kept = want_grad.then(|| Rows::new(&mut logits, BLOCK * width));
@@ -154,10 +190,16 @@ impl<T: Element> Head<'_, T> {
         backend.crew.run_rows(num_blocks, 1, outputs, |block, (logits, statistics), scratch| {
             self.logits_of_block(&chunk, self.vocab_rows(block.start), logits, statistics, scratch);
         });
-        let mut lse = Temp::new(&backend.pool, width)?;
-        let loss = combine(self.isa, &mut lse, &mut statistics, tokens.len());
+        let mut of_tokens = Temp::new(&backend.pool, 2 * width)?;
+        let (lse, per_token) = of_tokens.split_at_mut(width);
+        let loss = combine(self.isa, lse, per_token, &mut statistics, tokens.len());
+        if let Some(log_probs) = &mut out.log_probs {
+            tokens.iter().zip(&*per_token).for_each(|(&t, log_prob)| log_probs[t as usize] = *log_prob);
+        }
         if want_grad {
-            self.gradients(backend, &chunk, &logits, &lse, dh, dw, dw_accumulate)?;
+            per_token.fill(0.0);
+            per_token.iter_mut().zip(tokens).for_each(|(scale, &t)| *scale = self.scale.of(t));
+            self.gradients(backend, &chunk, &logits, (lse, per_token), out)?;
         }
         Ok(loss)
     }
@@ -204,7 +246,10 @@ impl<T: Element> Head<'_, T> {
         let [wide, own] = scratch.arrays([W_ROWS * dim, BLOCK * width]);
         let logits = logits.unwrap_or(own);
         self.logits(logits, rows.clone(), chunk, wide);
-        let logits = &logits[..rows.len() * width];
+        let logits = &mut logits[..rows.len() * width];
+        if let Some(cap) = self.soft_cap {
+            soft_cap_slice(isa, logits, cap);
+        }
         let (max, rest) = statistics.split_at_mut(width);
         let (total, of_label) = rest.split_at_mut(width);
         block_statistics(isa, max, total, logits);
@@ -242,16 +287,16 @@ impl<T: Element> Head<'_, T> {
         }
     }
 
+    /// Gradients of a chunk, from its logits and each token's log-sum-exp and scale.
     fn gradients<G: Element>(
         &self,
         backend: &CpuBackend,
         chunk: &Chunk<'_>,
         logits: &[f32],
-        lse: &[f32],
-        dh: Option<&mut [T]>,
-        dw: Option<&mut [G]>,
-        dw_accumulate: bool,
+        of_tokens: (&[f32], &[f32]),
+        out: &mut Out<'_, T, G>,
     ) -> Result<()> {
+        let (dh, dw, dw_accumulate) = (out.dh.as_deref_mut(), out.dw.as_deref_mut(), out.dw_accumulate);
         let (isa, dim, width) = (self.isa, self.dim, chunk.width);
         let row_len = dim.next_multiple_of(NR);
         let num_blocks = self.vocab.div_ceil(BLOCK);
@@ -270,7 +315,7 @@ impl<T: Element> Head<'_, T> {
                 let rows = self.vocab_rows(block);
                 let [dlogits, w_panels, dw_rows] = scratch.arrays([BLOCK * width, BLOCK * row_len, 2 * MR * row_len]);
                 let dlogits = &mut dlogits[..rows.len() * width];
-                self.dlogits_of_block(chunk, rows.clone(), logits, lse, dlogits);
+                self.dlogits_of_block(chunk, rows.clone(), logits, of_tokens, dlogits);
                 if let Some(dw) = &dw {
                     for first in (0..rows.len()).step_by(2 * MR) {
                         let num_rows = (2 * MR).min(rows.len() - first);
@@ -314,16 +359,20 @@ impl<T: Element> Head<'_, T> {
         chunk: &Chunk<'_>,
         rows: Range<usize>,
         logits: &[f32],
-        lse: &[f32],
+        (lse, scales): (&[f32], &[f32]),
         dlogits: &mut [f32],
     ) {
         let width = chunk.width;
-        softmax_rows(self.isa, dlogits, &logits[rows.start * width..rows.end * width], lse, self.scale);
+        let logits = &logits[rows.start * width..rows.end * width];
+        softmax_rows(self.isa, dlogits, logits, lse, scales);
         for (column, &t) in chunk.tokens.iter().enumerate() {
             let label = self.labels[t as usize] as usize;
             if rows.contains(&label) {
-                dlogits[(label - rows.start) * width + column] -= self.scale;
+                dlogits[(label - rows.start) * width + column] -= scales[column];
             }
+        }
+        if let Some(cap) = self.soft_cap {
+            soft_cap_slopes(self.isa, dlogits, logits, cap);
         }
     }
 }
@@ -348,9 +397,14 @@ per_isa! {
 }
 
 per_isa! {
-    /// Log-sum-exps of all tokens out of the blocks' statistics; gives the sum of `lse - logit of the label` over the first
-    /// `num_tokens`.
-    fn combine<const FMA: bool>(lse: &mut [f32], statistics: &mut [f32], num_tokens: usize) -> f64 {
+    /// Log-sum-exps of all tokens out of the blocks' statistics, and `logit of the label - lse`, whose negatives it sums over the
+    /// first `num_tokens`.
+    fn combine<const FMA: bool>(
+        lse: &mut [f32],
+        log_probs: &mut [f32],
+        statistics: &mut [f32],
+        num_tokens: usize
+    ) -> f64 {
         let width = lse.len();
         lse.fill(f32::NEG_INFINITY);
         for block in statistics.chunks_exact(STATISTICS * width) {
@@ -375,9 +429,11 @@ per_isa! {
         for (i, lse) in lse.iter_mut().enumerate() {
             // f64 keeps the difference of two large numbers sharp.
             let exact = f64::from(*lse) + f64::from(total[i]).ln();
+            let cost = exact - f64::from(of_label[i]);
             if i < num_tokens {
-                loss += exact - f64::from(of_label[i]);
+                loss += cost;
             }
+            log_probs[i] = -cost as f32;
             *lse = exact as f32;
         }
         loss
@@ -385,13 +441,23 @@ per_isa! {
 }
 
 per_isa! {
-    /// `out = scale e^(logit - lse)`, with one `lse` a column.
-    fn softmax_rows<const FMA: bool>(out: &mut [f32], logits: &[f32], lse: &[f32], scale: f32) {
+    /// `out = scale e^(logit - lse)`, with one `lse` and one scale a column.
+    fn softmax_rows<const FMA: bool>(out: &mut [f32], logits: &[f32], lse: &[f32], scales: &[f32]) {
         let width = lse.len();
         for (out, logits) in out.chunks_exact_mut(width).zip(logits.chunks_exact(width)) {
-            for ((out, logit), lse) in out.iter_mut().zip(logits).zip(lse) {
+            for (((out, logit), lse), scale) in out.iter_mut().zip(logits).zip(lse).zip(scales) {
                 *out = scale * exp::<FMA>(logit - lse);
             }
+        }
+    }
+}
+
+per_isa! {
+    /// Gradients of logits before a soft cap, from those of logits under it.
+    fn soft_cap_slopes<const FMA: bool>(dlogits: &mut [f32], logits: &[f32], cap: f32) {
+        for (dlogit, logit) in dlogits.iter_mut().zip(logits) {
+            let tanh = logit / cap;
+            *dlogit *= 1.0 - tanh * tanh;
         }
     }
 }
@@ -429,7 +495,7 @@ mod tests {
         let labels = backend.from_i32([num_tokens], &labels).expect("small tensors fit");
         let mut loss = backend.from_f32([1], DType::F32, &[0.0]).expect("small tensors fit");
         let out = HeadLossOut { loss: &mut loss, dh: Some(&mut dh), dw: Some((&mut dw, false)) };
-        backend.head_loss(out, &h, &w, &labels, 1.0).expect("shapes fit");
+        backend.head_loss(out, &h, &w, &labels, 1.0, None).expect("shapes fit");
         let all = [&loss, &dh, &dw].map(|x| backend.to_f32(x).expect("numbers"));
         all.concat().into_iter().map(f64::from).collect()
     }

@@ -27,12 +27,18 @@ mod buffer;
 #[cfg(feature = "counting-alloc")]
 pub mod counting_alloc;
 mod crew;
+mod dora;
+mod dropout;
 mod elementwise;
 mod embedding;
 mod error;
+mod fake_quantise;
+mod glu;
 mod head_loss;
 mod isa;
+mod label_log_probs;
 mod matmul;
+mod nf4;
 mod numbers;
 mod os;
 mod pack;
@@ -45,7 +51,6 @@ mod rope;
 mod rounding;
 mod scratch;
 mod sgd;
-mod swiglu;
 mod team;
 mod tile;
 

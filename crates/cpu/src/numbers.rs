@@ -11,6 +11,8 @@ use half::bf16;
 pub(crate) trait Element: bytemuck::Pod + Send + Sync {
     /// 0.
     const ZERO: Self;
+    /// Its name.
+    const DTYPE: tensor::DType;
     /// The value, exactly.
     fn to_f32(self) -> f32;
     /// The nearest value to `x`.
@@ -25,6 +27,7 @@ pub(crate) trait Element: bytemuck::Pod + Send + Sync {
 
 impl Element for f32 {
     const ZERO: Self = 0.0;
+    const DTYPE: tensor::DType = tensor::DType::F32;
 
     #[inline(always)]
     fn to_f32(self) -> f32 {
@@ -54,6 +57,7 @@ impl Element for f32 {
 
 impl Element for bf16 {
     const ZERO: Self = Self::ZERO;
+    const DTYPE: tensor::DType = tensor::DType::Bf16;
 
     #[inline(always)]
     fn to_f32(self) -> f32 {

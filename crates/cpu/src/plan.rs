@@ -13,11 +13,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tensor::ops::adamw::{self, AdamWStep};
 use tensor::ops::adamw8bit::{self, Quantised};
 use tensor::ops::attention::{self, AttentionDims};
+use tensor::ops::dora::{self, DoraDims};
+use tensor::ops::dropout::{self, Dropout};
+use tensor::ops::elementwise::Columns;
+use tensor::ops::fake_quantise::{self, FakeQuant};
+use tensor::ops::glu::{self, Activation};
 use tensor::ops::head_loss::{self, HeadLossOut};
+use tensor::ops::label_log_probs;
 use tensor::ops::matmul::{self, MatmulDims};
+use tensor::ops::rms_norm::{self, RmsNorm};
 use tensor::ops::rope::{self, RopeDims};
 use tensor::ops::sgd::{self, SgdStep};
-use tensor::ops::{bias, elementwise, embedding, rms_norm, swiglu};
+use tensor::ops::{bias, elementwise, embedding, nf4};
 use tensor::{Backend, DType, Device, MemoryStats, Result, Shape, Tensor};
 
 use crate::attention::plan::{KEYS, Plan, ROWS as QUERY_ROWS};
@@ -51,6 +58,25 @@ impl PlanBackend {
 
     fn temp(&self, elements: usize) -> Result<Temp> {
         Temp::new(&self.pool, elements)
+    }
+
+    /// What a pass over a head takes.
+    fn head(&self, (num_tokens, dim, vocab): (usize, usize, usize), wants_dh: bool, wants_dw: bool) -> Result<()> {
+        let row_len = dim.next_multiple_of(NR);
+        let num_shares = self.num_threads.min(vocab.div_ceil(BLOCK)).max(1);
+        let most = chunk_len(num_tokens, vocab);
+        // All chunks are alike but for the last one.
+        for tokens in [most.min(num_tokens), num_tokens % most].into_iter().filter(|&tokens| tokens > 0) {
+            let width = tokens.next_multiple_of(NR);
+            self.scratch(BLOCK * (width + row_len) + NR * row_len);
+            let _panels = self.temp(tokens * row_len)?;
+            let _transposed = self.temp(transposed_len(width, dim))?;
+            self.temp(tokens * dim)?;
+            let _logits = self.temp(if wants_dh || wants_dw { vocab * width } else { 0 })?;
+            let _statistics = self.temp(vocab.div_ceil(BLOCK) * STATISTICS * width)?;
+            self.temp(if wants_dh { num_shares * width * row_len } else { 0 })?;
+        }
+        Ok(())
     }
 }
 
@@ -107,7 +133,7 @@ impl Backend for PlanBackend {
         Ok(())
     }
 
-    fn matmul_nt(&self, y: &mut Tensor, x: &Tensor, w: &Tensor) -> Result<()> {
+    fn matmul_nt(&self, y: &mut Tensor, x: &Tensor, w: &Tensor, _: bool) -> Result<()> {
         let MatmulDims { m, k, .. } = matmul::check_nt(y, x, w)?;
         let few = m <= FEW_TOKENS;
         let len = if few { few_tokens_shared_len(m, k) } else { shared_len(self.isa, x.dtype(), (m, k), true) };
@@ -133,15 +159,62 @@ impl Backend for PlanBackend {
         self.temp(num_rows.div_ceil(NORM_ROWS) * dim).map(drop)
     }
 
-    fn embedding_forward(&self, y: &mut Tensor, tokens: &Tensor, w: &Tensor) -> Result<()> {
+    fn dropout_in_place(&self, x: &mut Tensor, _: &Dropout) -> Result<()> {
+        dropout::check_in_place(x).map(drop)
+    }
+
+    fn dora_norm(&self, norm: &mut Tensor, w: &Tensor, a: &Tensor, b: &Tensor, _: f32) -> Result<()> {
+        let DoraDims { k, rank, .. } = dora::check_norm(norm, w, a, b)?;
+        self.scratch(k);
+        self.temp(rank * k).map(drop)
+    }
+
+    fn dora_scale_forward(&self, y: &mut Tensor, z: &Tensor, magnitude: &Tensor, norm: &Tensor) -> Result<()> {
+        let (_, dim) = dora::check_scale_forward(y, z, magnitude, norm)?;
+        self.temp(dim).map(drop)
+    }
+
+    fn dora_scale_backward(
+        &self,
+        dz: &mut Tensor,
+        dmagnitude: Option<(&mut Tensor, bool)>,
+        dy: &Tensor,
+        z: &Tensor,
+        magnitude: &Tensor,
+        norm: &Tensor,
+    ) -> Result<()> {
+        let dmagnitude = dmagnitude.map(|(tensor, _)| &*tensor);
+        let (num_rows, dim) = dora::check_scale_backward(dz, dmagnitude, dy, z, magnitude, norm)?;
+        let _factors = self.temp(dim)?;
+        self.temp(if dmagnitude.is_some() { num_rows.div_ceil(NORM_ROWS) * dim } else { 0 }).map(drop)
+    }
+
+    fn nf4_quantise(&self, packed: &mut Tensor, w: &Tensor) -> Result<()> {
+        let layout = nf4::check("nf4_quantise", packed, w)?;
+        self.temp(layout.num_blocks).map(drop)
+    }
+
+    fn nf4_dequantise(&self, w: &mut Tensor, packed: &Tensor) -> Result<()> {
+        nf4::check("nf4_dequantise", packed, w).map(drop)
+    }
+
+    fn fake_quantise_rows(&self, y: &mut Tensor, x: &Tensor) -> Result<()> {
+        fake_quantise::check_rows(y, x).map(drop)
+    }
+
+    fn fake_quantise_groups(&self, y: &mut Tensor, w: &Tensor, quant: FakeQuant) -> Result<()> {
+        fake_quantise::check_groups(y, w, quant).map(drop)
+    }
+
+    fn embedding_forward(&self, y: &mut Tensor, tokens: &Tensor, w: &Tensor, _: f32) -> Result<()> {
         embedding::check_forward(y, tokens, w).map(drop)
     }
 
-    fn embedding_backward(&self, dw: &mut Tensor, dy: &Tensor, tokens: &Tensor, _: bool) -> Result<()> {
+    fn embedding_backward(&self, dw: &mut Tensor, dy: &Tensor, tokens: &Tensor, _: f32, _: bool) -> Result<()> {
         embedding::check_backward(dw, dy, tokens).map(drop)
     }
 
-    fn rms_norm_forward(&self, y: &mut Tensor, rstd: &mut Tensor, x: &Tensor, w: &Tensor, _: f32) -> Result<()> {
+    fn rms_norm_forward(&self, y: &mut Tensor, rstd: &mut Tensor, x: &Tensor, w: &Tensor, _: RmsNorm) -> Result<()> {
         rms_norm::check_forward(y, rstd, x, w).map(drop)
     }
 
@@ -153,6 +226,7 @@ impl Backend for PlanBackend {
         x: &Tensor,
         w: &Tensor,
         rstd: &Tensor,
+        _: RmsNorm,
     ) -> Result<()> {
         let (dx, dw) = (dx.map(|(t, _)| &*t), dw.map(|(t, _)| &*t));
         let (num_rows, dim) = rms_norm::check_backward(dx, dw, dy, x, w, rstd)?;
@@ -205,47 +279,79 @@ impl Backend for PlanBackend {
         self.temp(if chunks == 1 { 0 } else { num_tasks * 2 * dims.keys * width }).map(drop)
     }
 
-    fn swiglu_forward(&self, h: &mut Tensor, gate: &Tensor, up: &Tensor) -> Result<()> {
-        swiglu::check(gate, &[("up", up), ("h", h)]).map(drop)
+    fn glu_forward(&self, h: &mut Tensor, gate: &Tensor, up: &Tensor, _: Activation) -> Result<()> {
+        glu::check(gate, &[("up", up), ("h", h)]).map(drop)
     }
 
-    fn swiglu_backward(
+    fn glu_backward(
         &self,
         dgate: &mut Tensor,
         dup: &mut Tensor,
         dh: &Tensor,
         gate: &Tensor,
         up: &Tensor,
+        _: Activation,
     ) -> Result<()> {
-        swiglu::check(gate, &[("up", up), ("dh", dh), ("dgate", dgate), ("dup", dup)]).map(drop)
+        glu::check(gate, &[("up", up), ("dh", dh), ("dgate", dgate), ("dup", dup)]).map(drop)
     }
 
-    fn head_loss(&self, out: HeadLossOut<'_>, h: &Tensor, w: &Tensor, labels: &Tensor, _: f32) -> Result<()> {
-        let (num_tokens, dim, vocab) = head_loss::check(&out, h, w, labels)?;
-        let row_len = dim.next_multiple_of(NR);
-        let want_grad = out.dh.is_some() || out.dw.is_some();
-        let num_shares = self.num_threads.min(vocab.div_ceil(BLOCK)).max(1);
-        let most = chunk_len(num_tokens, vocab);
-        // All chunks are alike but for the last one.
-        for tokens in [most.min(num_tokens), num_tokens % most].into_iter().filter(|&tokens| tokens > 0) {
-            let width = tokens.next_multiple_of(NR);
-            self.scratch(BLOCK * (width + row_len) + NR * row_len);
-            let _panels = self.temp(tokens * row_len)?;
-            let _transposed = self.temp(transposed_len(width, dim))?;
-            self.temp(tokens * dim)?;
-            let _logits = self.temp(if want_grad { vocab * width } else { 0 })?;
-            let _statistics = self.temp(vocab.div_ceil(BLOCK) * STATISTICS * width)?;
-            self.temp(if out.dh.is_some() { num_shares * width * row_len } else { 0 })?;
-        }
-        Ok(())
+    fn head_loss(
+        &self,
+        out: HeadLossOut<'_>,
+        h: &Tensor,
+        w: &Tensor,
+        labels: &Tensor,
+        _: f32,
+        _: Option<f32>,
+    ) -> Result<()> {
+        let sizes = head_loss::check(&out, h, w, labels)?;
+        self.head(sizes, out.dh.is_some(), out.dw.is_some())
+    }
+
+    fn label_log_probs_forward(
+        &self,
+        log_probs: &mut Tensor,
+        h: &Tensor,
+        w: &Tensor,
+        labels: &Tensor,
+        _: Option<f32>,
+    ) -> Result<()> {
+        self.head(label_log_probs::check_forward(log_probs, h, w, labels)?, false, false)
+    }
+
+    fn label_log_probs_backward(
+        &self,
+        dh: Option<&mut Tensor>,
+        dw: Option<(&mut Tensor, bool)>,
+        d_log_probs: &Tensor,
+        h: &Tensor,
+        w: &Tensor,
+        labels: &Tensor,
+        _: Option<f32>,
+    ) -> Result<()> {
+        let gradients = (dh.as_deref(), dw.as_ref().map(|(dw, _)| &**dw));
+        let sizes = label_log_probs::check_backward(gradients.0, gradients.1, d_log_probs, h, w, labels)?;
+        self.head(sizes, dh.is_some(), dw.is_some())
     }
 
     fn add(&self, y: &mut Tensor, a: &Tensor, b: &Tensor) -> Result<()> {
         elementwise::check_add(y, a, b).map(drop)
     }
 
+    fn copy_columns(&self, dst: &mut Tensor, src: &Tensor, columns: Columns) -> Result<()> {
+        elementwise::check_copy_columns(dst, src, columns).map(drop)
+    }
+
+    fn scale_in_place(&self, x: &mut Tensor, _: f32) -> Result<()> {
+        elementwise::check_scale_in_place(x).map(drop)
+    }
+
     fn add_in_place(&self, y: &mut Tensor, x: &Tensor) -> Result<()> {
         elementwise::check_add_in_place(y, x).map(drop)
+    }
+
+    fn soft_cap_in_place(&self, y: &mut Tensor, _: f32) -> Result<()> {
+        elementwise::check_soft_cap_in_place(y).map(drop)
     }
 
     fn adamw_step(

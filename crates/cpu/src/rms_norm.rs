@@ -1,9 +1,9 @@
-//! Root-mean-square norm: y = round(x * rstd) * w, with rstd = 1 / sqrt(mean(x^2) + eps).
+//! Root-mean-square norm: y = round(x * rstd) * w, with rstd = 1 / sqrt(mean(x^2) + eps); or y = x * rstd * (1 + w).
 //!
 //! Numbers: sums in f32, in lanes. dw is summed over blocks of [`ROWS`] rows, then over blocks in order, whatever the number
 //!          of threads.
 
-use tensor::ops::rms_norm::{check_backward, check_forward};
+use tensor::ops::rms_norm::{NormWeight, RmsNorm, check_backward, check_forward};
 use tensor::{Result, Tensor};
 
 use crate::CpuBackend;
@@ -16,15 +16,80 @@ use crate::pack::store;
 /// Rows whose parts of dw are summed by one task.
 pub(crate) const ROWS: usize = 32;
 
+/// How a weight multiplies a normed row.
+trait Weight: Send + Sync {
+    /// What is multiplied by.
+    fn factor<T: Element>(w: T) -> f32;
+    /// A normed element times its factor.
+    fn apply<T: Element>(normed: f32, w: T) -> T;
+    /// The sum of dy, factor and x multiplied.
+    fn dot<const FMA: bool, T: Element>(dy: &[T], w: &[T], x: &[T]) -> f32;
+}
+
+/// [`NormWeight::Plain`]
+struct Plain;
+
+impl Weight for Plain {
+    #[inline(always)]
+    fn factor<T: Element>(w: T) -> f32 {
+        w.to_f32()
+    }
+
+    #[inline(always)]
+    fn apply<T: Element>(normed: f32, w: T) -> T {
+        T::from_f32(T::from_f32(normed).to_f32() * w.to_f32())
+    }
+
+    #[inline(always)]
+    fn dot<const FMA: bool, T: Element>(dy: &[T], w: &[T], x: &[T]) -> f32 {
+        dot3::<FMA, T>(dy, w, x)
+    }
+}
+
+/// [`NormWeight::FromOne`]
+struct FromOne;
+
+impl Weight for FromOne {
+    #[inline(always)]
+    fn factor<T: Element>(w: T) -> f32 {
+        1.0 + w.to_f32()
+    }
+
+    #[inline(always)]
+    fn apply<T: Element>(normed: f32, w: T) -> T {
+        T::from_f32(normed * Self::factor(w))
+    }
+
+    #[inline(always)]
+    fn dot<const FMA: bool, T: Element>(dy: &[T], w: &[T], x: &[T]) -> f32 {
+        dot3::<FMA, T>(dy, w, x) + dot::<FMA, T, T>(dy, x)
+    }
+}
+
+/// Runs an expression with `$W` standing for the kind of weight.
+macro_rules! with_weight {
+    ($weight:expr, $W:ident => $body:expr) => {
+        match $weight {
+            NormWeight::Plain => {
+                type $W = Plain;
+                $body
+            }
+            NormWeight::FromOne => {
+                type $W = FromOne;
+                $body
+            }
+        }
+    };
+}
+
 per_isa! {
-    fn forward_rows<const FMA: bool, T: Element>(y: &mut [T], rstd: &mut [f32], x: &[T], w: &[T], eps: f32) {
+    fn forward_rows<const FMA: bool, T: Element, W: Weight>(y: &mut [T], rstd: &mut [f32], x: &[T], w: &[T], eps: f32) {
         let dim = w.len();
         for (row, rstd) in rstd.iter_mut().enumerate() {
             let (x, y) = (&x[row * dim..][..dim], &mut y[row * dim..][..dim]);
             let r = 1.0 / (dot::<FMA, T, T>(x, x) / dim as f32 + eps).sqrt();
             for (y, (x, w)) in y.iter_mut().zip(x.iter().zip(w)) {
-                let normed = T::from_f32(x.to_f32() * r);
-                *y = T::from_f32(normed.to_f32() * w.to_f32());
+                *y = W::apply(x.to_f32() * r, *w);
             }
             *rstd = r;
         }
@@ -38,17 +103,18 @@ pub(crate) fn forward(
     rstd: &mut Tensor,
     x: &Tensor,
     w: &Tensor,
-    eps: f32,
+    norm: RmsNorm,
 ) -> Result<()> {
     let (num_rows, dim) = check_forward(y, rstd, x, w)?;
-    with_element!(x.dtype(), T => {
+    with_element!(x.dtype(), T => with_weight!(norm.weight, W => {
         let (x, w) = (Read::<T>::of(x)?, Read::<T>::of(w)?);
         let (mut y, mut rstd) = (Write::<T>::of(y)?, Write::<f32>::of(rstd)?);
         let outputs = (Rows::new(&mut y, dim), Rows::new(&mut rstd, 1));
         backend.crew.run_rows(num_rows, backend.crew.rows_per_task(num_rows, dim), outputs, |rows, (y, rstd), _| {
-            forward_rows(backend.isa, y, rstd, &x[rows.start * dim..rows.end * dim], &w, eps);
+            let x = &x[rows.start * dim..rows.end * dim];
+            forward_rows::<T, W>(backend.isa, y, rstd, x, &w, norm.eps);
         });
-    });
+    }));
     Ok(())
 }
 
@@ -61,16 +127,16 @@ struct Saved<'a, T> {
 }
 
 per_isa! {
-    /// With n = x rstd and g = dy w: dx (+)= rstd (g - n mean(g n)).
-    fn dx_rows<const FMA: bool, T: Element>(dx: &mut [T], saved: &Saved<'_, T>, accumulate: bool) {
+    /// With n = x rstd and g = dy times the factor: dx (+)= rstd (g - n mean(g n)).
+    fn dx_rows<const FMA: bool, T: Element, W: Weight>(dx: &mut [T], saved: &Saved<'_, T>, accumulate: bool) {
         let dim = saved.w.len();
         for (row, &rstd) in saved.rstd.iter().enumerate() {
             let at = row * dim..(row + 1) * dim;
             let (dy, x, dx) = (&saved.dy[at.clone()], &saved.x[at.clone()], &mut dx[at]);
-            let g_dot_x = dot3::<FMA, T>(dy, saved.w, x);
+            let g_dot_x = W::dot::<FMA, T>(dy, saved.w, x);
             let factor = g_dot_x * rstd * rstd / dim as f32;
             for (dx, ((dy, w), x)) in dx.iter_mut().zip(dy.iter().zip(saved.w).zip(x)) {
-                let of_row = rstd * (dy.to_f32() * w.to_f32() - x.to_f32() * factor);
+                let of_row = rstd * (dy.to_f32() * W::factor(*w) - x.to_f32() * factor);
                 *dx = T::from_f32(if accumulate { dx.to_f32() + of_row } else { of_row });
             }
         }
@@ -112,6 +178,7 @@ pub(crate) fn backward(
     x: &Tensor,
     w: &Tensor,
     rstd: &Tensor,
+    norm: RmsNorm,
 ) -> Result<()> {
     let (num_rows, dim) =
         check_backward(dx.as_ref().map(|(t, _)| &**t), dw.as_ref().map(|(t, _)| &**t), dy, x, w, rstd)?;
@@ -131,7 +198,7 @@ pub(crate) fn backward(
             let at = rows.start * dim..rows.end * dim;
             let saved = Saved { dy: &dy[at.clone()], x: &x[at], w: &w, rstd: &rstd[rows] };
             if let Some(dx) = dx {
-                dx_rows(backend.isa, dx, &saved, dx_accumulate);
+                with_weight!(norm.weight, W => dx_rows::<T, W>(backend.isa, dx, &saved, dx_accumulate));
             }
             if let Some(part) = part {
                 dw_of_rows(backend.isa, part, &saved);

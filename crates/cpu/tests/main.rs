@@ -76,5 +76,5 @@ fn an_output_that_is_an_input_too_is_a_bug_of_the_caller() {
     let backend = backend(1, Isa::detect());
     let x = backend.alloc(Shape::new(&[4, 4]), DType::F32).unwrap();
     let mut y = x.clone();
-    let _ = backend.matmul_nt(&mut y, &x, &x);
+    let _ = backend.matmul_nt(&mut y, &x, &x, false);
 }

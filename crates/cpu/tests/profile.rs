@@ -75,7 +75,7 @@ fn a_products_work_is_counted() {
     let (x, w) = (floats(&backend, &[33, 20], DType::Bf16), floats(&backend, &[48, 20], DType::Bf16));
     recorder.start();
     let mut y = backend.alloc(Shape::from([33, 48]), DType::Bf16).expect("fits");
-    backend.matmul_nt(&mut y, &x, &w).expect("fits");
+    backend.matmul_nt(&mut y, &x, &w, false).expect("fits");
     backend.fill_zero(&mut y).expect("fits");
     let window = recorder.stop();
     assert_eq!(only(&window, "fill_zero").allocated_bytes, 0, "only the first to write is told");
@@ -88,7 +88,7 @@ fn a_products_work_is_counted() {
     assert_eq!(only(&window, "alloc").allocated_bytes, 0, "counted where it is written");
 
     recorder.start();
-    backend.matmul_nt(&mut y, &x, &w).expect("fits");
+    backend.matmul_nt(&mut y, &x, &w, false).expect("fits");
     assert_eq!(only(&recorder.stop(), "matmul_nt").allocated_bytes, own, "the output was there already");
 
     // What a gradient adds to is read, too.
@@ -141,8 +141,15 @@ fn the_head_counts_unmasked_tokens() {
     for (gradients, products) in [(false, 1.0), (true, 3.0)] {
         recorder.start();
         let (dh, dw) = (gradients.then_some(&mut dh), gradients.then_some((&mut dw, false)));
-        backend.head_loss(HeadLossOut { loss: &mut loss, dh, dw }, &h, &w, &labels, 1.0).expect("fits");
+        backend.head_loss(HeadLossOut { loss: &mut loss, dh, dw }, &h, &w, &labels, 1.0, None).expect("fits");
         let window = recorder.stop();
         assert_eq!(only(&window, "head_loss").flops, products * 2.0 * (2 * 4 * 5) as f64);
     }
+    recorder.start();
+    let (mut log_probs, upstream) = (floats(&backend, &[3], DType::F32), floats(&backend, &[3], DType::F32));
+    backend.label_log_probs_forward(&mut log_probs, &h, &w, &labels, None).expect("fits");
+    backend.label_log_probs_backward(Some(&mut dh), None, &upstream, &h, &w, &labels, None).expect("fits");
+    let window = recorder.stop();
+    assert_eq!(only(&window, "label_log_probs_forward").flops, 2.0 * (2 * 4 * 5) as f64);
+    assert_eq!(only(&window, "label_log_probs_backward").flops, 2.0 * 2.0 * (2 * 4 * 5) as f64);
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use config::{FromNode, Names, Node, Problems};
+use config::{FromNode, Names, Node, Problems, most_alike};
 
 use crate::plan::{Layout, Plan, PreferencePlan};
 use crate::source::{DataFiles, SourceConfig};
@@ -338,6 +338,18 @@ impl FromNode for PreferenceDatasetConfig {
     }
 
     fn from_node(node: &Node, problems: &mut Problems) -> Option<Self> {
+        if let (Some(name), Some(component)) = (node.component_name(), node.get("_component_"))
+            && DATASETS.find(name).is_some()
+        {
+            problems.refuse(component, format!("`{name}` holds single rows, not pairs for preference recipes"));
+            return None;
+        }
+        if let Some(packed) = node.get("packed").filter(|node| *node.value() == config::Value::Bool(true)) {
+            problems
+                .refuse(packed, "pairs cannot be packed: the sides of a pair are compared row by row")
+                .hint(format!("remove `{}`", packed.path()));
+            return None;
+        }
         let config = PREFERENCE_DATASETS.choose(node, problems)?(node, problems)?;
         match config.plan() {
             Ok(plan) => check_rows(node, &plan.rows, problems),
@@ -347,31 +359,79 @@ impl FromNode for PreferenceDatasetConfig {
     }
 }
 
-/// The `dataset` section: one dataset, or a list that is read one after the other.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DatasetList {
-    /// The key of each section, `dataset` or `dataset[1]`, and the section.
-    pub sections: Vec<(String, DatasetConfig)>,
+/// A list of datasets of one kind: the section is one of them, or a list that is read one after the other.
+macro_rules! dataset_list {
+    ($(#[$meta:meta])* $List:ident of $Config:ident) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct $List {
+            /// The key of each section, `dataset` or `dataset[1]`, and the section.
+            pub sections: Vec<(String, $Config)>,
+        }
+
+        impl FromNode for $List {
+            fn expected() -> String {
+                "a dataset section with `_component_`, or a list of them".into()
+            }
+
+            fn from_node(node: &Node, problems: &mut Problems) -> Option<Self> {
+                let configs = match node.as_list() {
+                    Some([]) => {
+                        problems.wrong_value(node, Self::expected());
+                        None
+                    }
+                    Some(_) => Vec::from_node(node, problems),
+                    None => $Config::from_node(node, problems).map(|one| vec![one]),
+                };
+                let nodes = node.as_list().unwrap_or(std::slice::from_ref(node));
+                let keys = nodes.iter().map(|node| node.path().to_owned());
+                configs.map(|configs| Self { sections: keys.zip(configs).collect() })
+            }
+        }
+    };
 }
 
-impl FromNode for DatasetList {
+dataset_list! {
+    /// The `dataset` section of a supervised recipe.
+    DatasetList of DatasetConfig
+}
+
+dataset_list! {
+    /// The `dataset` section of a preference recipe.
+    PreferenceDatasetList of PreferenceDatasetConfig
+}
+
+/// The `dataset` section of a recipe, of whichever kind: its first component says which. That it is the kind that the recipe takes is
+/// checked by the recipe.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DatasetSection {
+    /// Single rows.
+    Rows(DatasetList),
+    /// Pairs of rows.
+    Pairs(PreferenceDatasetList),
+}
+
+impl FromNode for DatasetSection {
     fn expected() -> String {
-        "a dataset section with `_component_`, or a list of them".into()
+        DatasetList::expected()
     }
 
     fn from_node(node: &Node, problems: &mut Problems) -> Option<Self> {
-        let configs = match node.as_list() {
-            Some([]) => {
-                problems.wrong_value(node, Self::expected());
-                None
-            }
-            Some(_) => Vec::from_node(node, problems),
-            None => DatasetConfig::from_node(node, problems).map(|one| vec![one]),
-        };
-        let nodes = node.as_list().unwrap_or(std::slice::from_ref(node));
-        let keys = nodes.iter().map(|node| node.path().to_owned());
-        configs.map(|configs| Self { sections: keys.zip(configs).collect() })
+        let first = node.as_list().map_or(Some(node), <[Node]>::first);
+        if first.and_then(Node::component_name).is_some_and(names_pairs) {
+            PreferenceDatasetList::from_node(node, problems).map(Self::Pairs)
+        } else {
+            DatasetList::from_node(node, problems).map(Self::Rows)
+        }
     }
+}
+
+/// Whether a component's name is that of a dataset of pairs, or most like one.
+fn names_pairs(name: &str) -> bool {
+    let of_pairs = |name: &str| PREFERENCE_DATASETS.find(name).is_some() || PREFERENCE_DATASETS.is_not_built(name);
+    let of_rows = DATASETS.find(name).is_some() || DATASETS.is_not_built(name);
+    let known = DATASETS.shown().chain(PREFERENCE_DATASETS.shown());
+    of_pairs(name) || (!of_rows && most_alike(name, known, 1).first().is_some_and(|name| of_pairs(name)))
 }
 
 impl FromNode for DataFiles {

@@ -31,11 +31,14 @@ mod transform;
 mod tree;
 mod validate;
 
-pub use builders::{DATASETS, DatasetConfig, DatasetList, PREFERENCE_DATASETS, PreferenceDatasetConfig};
+pub use builders::{
+    DATASETS, DatasetConfig, DatasetList, DatasetSection, PREFERENCE_DATASETS, PreferenceDatasetConfig,
+    PreferenceDatasetList,
+};
 pub use collate::{Batch, collate};
 pub use dataset::{Dataset, IGNORE_INDEX, Sample};
 pub use error::{Error, Result};
-pub use loader::{Batches, Loader, LoaderOptions, Windows};
+pub use loader::{Batches, Items, Loader, LoaderOptions, Windows};
 pub use notices::{Count, Notices};
 pub use order::{Mt19937, Sampler, randperm};
 pub use plan::{Layout, Plan, PreferenceDataset, PreferencePlan};

@@ -9,12 +9,52 @@
 //! Errors:  `Error::Zero`, `Error::TooFewRows`. Panics: never.
 //! Checked: unit tests here; the laws in `tests/loader.rs`.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::collate::{Batch, collate};
 use crate::dataset::Dataset;
 use crate::order::Sampler;
+use crate::plan::PreferenceDataset;
 use crate::{Error, Result};
+
+/// What batches are made of: rows, or pairs of them. `batch_size` and everything that counts rows here counts these.
+pub trait Items: Debug + Send + Sync {
+    /// How many there are.
+    fn num_items(&self) -> usize;
+    /// All rows that they are made of.
+    fn rows(&self) -> &Dataset;
+    /// Some of them as one batch; `pad_id` fills shorter rows.
+    fn collate(&self, items: &[usize], pad_id: i32) -> Batch;
+}
+
+impl Items for Dataset {
+    fn num_items(&self) -> usize {
+        self.len()
+    }
+
+    fn rows(&self) -> &Dataset {
+        self
+    }
+
+    fn collate(&self, items: &[usize], pad_id: i32) -> Batch {
+        collate(self, items, pad_id)
+    }
+}
+
+impl Items for PreferenceDataset {
+    fn num_items(&self) -> usize {
+        self.len()
+    }
+
+    fn rows(&self) -> &Dataset {
+        self.sides()
+    }
+
+    fn collate(&self, items: &[usize], pad_id: i32) -> Batch {
+        self.collate(items, pad_id)
+    }
+}
 
 /// How rows become batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,23 +74,23 @@ pub struct LoaderOptions {
 /// A dataset with an order: gives the batches of any epoch.
 #[derive(Debug, Clone)]
 pub struct Loader {
-    dataset: Arc<Dataset>,
+    items: Arc<dyn Items>,
     options: LoaderOptions,
 }
 
 impl Loader {
     /// A loader that makes at least one step an epoch.
-    pub fn new(dataset: Arc<Dataset>, options: LoaderOptions) -> Result<Self> {
+    pub fn new(items: Arc<dyn Items>, options: LoaderOptions) -> Result<Self> {
         if options.batch_size == 0 {
             return Err(Error::Zero { key: "batch_size" });
         }
         if options.gradient_accumulation_steps == 0 {
             return Err(Error::Zero { key: "gradient_accumulation_steps" });
         }
-        let loader = Self { dataset, options };
+        let loader = Self { items, options };
         if loader.steps_per_epoch() == 0 {
             return Err(Error::TooFewRows {
-                found: loader.dataset.len(),
+                found: loader.items.num_items(),
                 num_replicas: options.sampler.num_replicas,
                 batch_size: options.batch_size,
                 gradient_accumulation_steps: options.gradient_accumulation_steps,
@@ -59,18 +99,13 @@ impl Loader {
         Ok(loader)
     }
 
-    /// The rows behind it.
-    pub fn dataset(&self) -> &Dataset {
-        &self.dataset
-    }
-
     /// Micro-batches of an epoch on each rank.
     pub fn batches_per_epoch(&self) -> usize {
         let LoaderOptions { batch_size, sampler, drop_last, .. } = self.options;
         if drop_last {
-            self.dataset.len() / sampler.num_replicas.saturating_mul(batch_size)
+            self.items.num_items() / sampler.num_replicas.saturating_mul(batch_size)
         } else {
-            self.dataset.len().div_ceil(sampler.num_replicas).div_ceil(batch_size)
+            self.items.num_items().div_ceil(sampler.num_replicas).div_ceil(batch_size)
         }
     }
 
@@ -88,12 +123,12 @@ impl Loader {
     pub fn dropped_rows(&self) -> usize {
         let LoaderOptions { batch_size, gradient_accumulation_steps, sampler, drop_last, .. } = self.options;
         let step = sampler.num_replicas * batch_size * gradient_accumulation_steps;
-        if drop_last { self.dataset.len() % step } else { 0 }
+        if drop_last { self.items.num_items() % step } else { 0 }
     }
 
     /// The micro-batches of an epoch from number `start` on.
     pub fn batches(&self, epoch: usize, start: usize) -> Batches<'_> {
-        let mut order = self.options.sampler.epoch_order(self.dataset.len(), epoch);
+        let mut order = self.options.sampler.epoch_order(self.items.num_items(), epoch);
         order.truncate(self.batches_per_epoch() * self.options.batch_size);
         Batches { loader: self, order, next: start }
     }
@@ -123,7 +158,7 @@ impl Iterator for Batches<'_> {
         let LoaderOptions { batch_size, pad_id, .. } = self.loader.options;
         let rows = self.order.chunks(batch_size).nth(self.next)?;
         self.next += 1;
-        Some(collate(&self.loader.dataset, rows, pad_id))
+        Some(self.loader.items.collate(rows, pad_id))
     }
 }
 

@@ -8,11 +8,14 @@
 //!           Panics: never.
 //! Checked:  `conformance/data/datasets.jsonl`.
 
+use std::sync::Arc;
+
 use tokenizers::{Message, ModelTokenizer};
 
-use crate::builders::DatasetList;
+use crate::builders::{DatasetList, DatasetSection, PreferenceDatasetList};
 use crate::collate::{Batch, collate};
 use crate::dataset::{Dataset, IGNORE_INDEX, shifted_labels};
+use crate::loader::Items;
 use crate::row::Row;
 use crate::rows::Rows;
 use crate::source::SourceConfig;
@@ -80,6 +83,16 @@ impl Plan {
     }
 }
 
+impl DatasetSection {
+    /// Reads and tokenises all datasets of the section, one after the other.
+    pub fn build(&self, tokenizer: &ModelTokenizer) -> Result<Arc<dyn Items>> {
+        Ok(match self {
+            Self::Rows(list) => Arc::new(list.build(tokenizer)?),
+            Self::Pairs(list) => Arc::new(list.build(tokenizer)?),
+        })
+    }
+}
+
 impl DatasetList {
     /// Reads and tokenises all datasets of the list, one after the other.
     pub fn build(&self, tokenizer: &ModelTokenizer) -> Result<Dataset> {
@@ -141,6 +154,17 @@ pub struct PreferenceDataset {
     sides: Dataset,
 }
 
+impl PreferenceDatasetList {
+    /// Reads and tokenises all datasets of the list, one after the other.
+    pub fn build(&self, tokenizer: &ModelTokenizer) -> Result<PreferenceDataset> {
+        let plans = self.sections.iter().map(|(key, config)| Ok((key, config.plan().map_err(|e| e.within(key))?)));
+        let plans = plans.collect::<Result<Vec<_>>>()?;
+        let parts = plans.iter().map(|(key, plan)| plan.build(tokenizer).map_err(|error| error.within(key)));
+        let sides = parts.map(|part| part.map(|part| part.sides)).collect::<Result<Vec<_>>>()?;
+        Ok(PreferenceDataset { sides: Dataset::concat(sides)? })
+    }
+}
+
 impl PreferencePlan {
     /// Reads and tokenises all rows.
     pub fn build(&self, tokenizer: &ModelTokenizer) -> Result<PreferenceDataset> {
@@ -149,20 +173,29 @@ impl PreferencePlan {
         sides.notices_mut().rows = rows.len();
         rows.for_each(|row| {
             let (chosen, rejected) = self.transform.messages(row)?;
-            let mut cut = false;
+            let (mut cut, mut trains) = (false, false);
             for messages in [chosen, rejected] {
                 let (tokens, mask) = tokenize(row, &messages, tokenizer)?;
                 if tokens.is_empty() {
                     return Err(row.bad_field("chosen, rejected", "at least one token on each side", "none"));
                 }
                 cut |= tokenizer.max_seq_len() == Some(tokens.len());
-                sides.push(&tokens, &shifted_labels(&tokens, Some(&mask)));
+                let labels = shifted_labels(&tokens, Some(&mask));
+                trains |= labels.iter().any(|&label| label != IGNORE_INDEX);
+                sides.push_from(row.place(), &tokens, &labels);
             }
+            let notices = sides.notices_mut();
             if cut {
-                sides.notices_mut().truncated.add(row.place());
+                notices.truncated.add(row.place());
+            }
+            if !trains {
+                notices.untrained.add(row.place());
             }
             Ok(())
         })?;
+        if sides.is_empty() {
+            return Err(Error::NoTokens { file: rows.first_file().to_owned(), rows: rows.len() });
+        }
         Ok(PreferenceDataset { sides })
     }
 }
@@ -184,8 +217,12 @@ impl PreferenceDataset {
     }
 
     /// A batch of 2B rows for B pairs: all chosen sides, then all rejected ones, padded together.
+    ///
+    /// Unlike in a batch of rows, padding sees its row: the reference logs the mean of all logits, those of padding too.
     pub fn collate(&self, pairs: &[usize], pad_id: i32) -> Batch {
         let rows: Vec<usize> = pairs.iter().map(|i| 2 * i).chain(pairs.iter().map(|i| 2 * i + 1)).collect();
-        collate(&self.sides, &rows, pad_id)
+        let mut batch = collate(&self.sides, &rows, pad_id);
+        batch.doc_start.fill(0);
+        batch
     }
 }

@@ -35,6 +35,21 @@ pub enum Error {
         /// What the folder says.
         found: String,
     },
+    /// A key of the `model` section that only models of another family have.
+    #[error("`model.{key}` belongs to models of `{of}`, this one is of `{found}`")]
+    KeyOfFamily {
+        /// The key, in the builder's words.
+        key: &'static str,
+        /// The family that has it.
+        of: &'static str,
+        /// The model's family.
+        found: &'static str,
+    },
+    /// An adapter on a head that is the embedding.
+    #[error(
+        "cannot use `model.apply_lora_to_output`: the head of this model is its embedding, which an adapter would change too"
+    )]
+    TiedHead,
     /// The file is not JSON.
     #[error("`config.json` is not valid JSON: {reason}")]
     Json {
@@ -70,11 +85,12 @@ impl Error {
             Self::Conflict { key, .. } => Some(format!(
                 "remove `{key}` from the `model` section, name the builder of this folder's model, or use `ferrotune.models.auto`"
             )),
+            Self::KeyOfFamily { key, .. } => Some(format!("remove `{key}` from the `model` section")),
             Self::MissingKey { key } => {
                 Some(format!("give `model.{key}`, or a checkpoint folder with a `config.json`"))
             }
             Self::Unsupported { .. } => Some(
-                "this version trains Llama, SmolLM2, Mistral, Phi 3, Phi 4, Qwen2, Qwen2.5 and Qwen3 models".to_owned(),
+                "this version trains Llama, SmolLM2, Mistral, Phi 3, Phi 4, Qwen2, Qwen2.5, Qwen3, Gemma and Gemma 2 models".to_owned(),
             ),
             _ => None,
         }

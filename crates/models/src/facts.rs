@@ -43,6 +43,25 @@ pub struct Facts {
     pub qk_norm: Option<bool>,
     /// A window on what tokens see; `Some(None)` = known to be none.
     pub sliding_window: Option<Option<SlidingWindow>>,
+    /// Scores of attention are divided by the root of this.
+    pub query_pre_attn_scalar: Option<f64>,
+    /// Soft cap on scores of attention; infinity = known to be none.
+    pub attn_logit_softcapping: Option<f64>,
+    /// Soft cap on logits; infinity = known to be none.
+    pub final_logit_softcapping: Option<f64>,
+}
+
+impl Facts {
+    /// A key, in the builder's words, that says something of Gemma 2 alone.
+    pub(crate) fn key_of_gemma2(&self) -> Option<&'static str> {
+        let said = [
+            ("hidden_capping_value", self.attn_logit_softcapping.is_some()),
+            ("final_capping_value", self.final_logit_softcapping.is_some()),
+            ("sliding_window_size", self.sliding_window.is_some()),
+            ("query_pre_attn_scalar", self.query_pre_attn_scalar.is_some()),
+        ];
+        said.into_iter().find(|(_, is_said)| *is_said).map(|(key, _)| key)
+    }
 }
 
 /// The three places, from strongest to weakest.
@@ -72,6 +91,12 @@ impl Sources<'_> {
             return Err(Error::Shape { key: "hidden_size", expected, found: hidden_size });
         }
         let family = merge.family()?;
+        if let Some(key) = self.user.key_of_gemma2().filter(|_| family != Family::Gemma2) {
+            let (of, found) = (Family::Gemma2.model_type(), family.model_type());
+            return Err(Error::KeyOfFamily { key, of, found });
+        }
+        // For the notice; what is compared is the size.
+        merge.value("sliding_window", "sliding_window_size", |f| Some(f.sliding_window??.tokens));
         let config = DecoderConfig {
             family,
             vocab_size: merge.size("vocab_size", "vocab_size", |f| f.vocab_size)?,
@@ -95,6 +120,18 @@ impl Sources<'_> {
             attention_bias: merge.flag("attention_bias", |f| f.attention_bias)?,
             qk_norm: merge.flag("qk_norm", |f| f.qk_norm)?,
             sliding_window: merge.first(|f| f.sliding_window).flatten(),
+            hidden_act: family.activation(),
+            norm_weight: family.norm_weight(),
+            post_norms: family.has_post_norms(),
+            scales_embedding: family.scales_embedding(),
+            query_pre_attn_scalar: merge
+                .value("query_pre_attn_scalar", "query_pre_attn_scalar", |f| f.query_pre_attn_scalar),
+            attn_logit_softcapping: merge
+                .value("attn_logit_softcapping", "hidden_capping_value", |f| f.attn_logit_softcapping)
+                .filter(|cap| cap.is_finite()),
+            final_logit_softcapping: merge
+                .value("final_logit_softcapping", "final_capping_value", |f| f.final_logit_softcapping)
+                .filter(|cap| cap.is_finite()),
         };
         config.validate()?;
         Ok((config, merge.notices))
@@ -255,6 +292,29 @@ mod tests {
             );
         }
         assert_eq!(sources(&empty, Some(&folder), &empty).resolve().expect("fits").0.family, Family::Qwen2);
+    }
+
+    #[test]
+    fn caps_and_windows_belong_to_gemma_2() {
+        let folder = Facts {
+            family: Some(Family::Gemma2),
+            attn_logit_softcapping: Some(50.0),
+            final_logit_softcapping: Some(f64::INFINITY),
+            ..full()
+        };
+        let (user, empty) = (Facts { attn_logit_softcapping: Some(20.0), ..Facts::default() }, Facts::default());
+        let (config, notices) = sources(&user, Some(&folder), &empty).resolve().expect("they fit");
+        assert_eq!((config.attn_logit_softcapping, config.final_logit_softcapping), (Some(20.0), None));
+        assert_eq!(
+            notices,
+            ["using `model.hidden_capping_value` as written: 20.0 (`config.json` says attn_logit_softcapping = 50.0)"]
+        );
+        let error = sources(&user, Some(&full()), &empty).resolve().expect_err("Llama has no caps");
+        assert_eq!(
+            error.to_string(),
+            "`model.hidden_capping_value` belongs to models of `gemma2`, this one is of `llama`"
+        );
+        assert_eq!(error.hint().as_deref(), Some("remove `hidden_capping_value` from the `model` section"));
     }
 
     #[test]

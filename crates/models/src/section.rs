@@ -1,8 +1,9 @@
 //! The `model` section of a config.
 
-use config::{FromNode, Names, Node, Problems, Value};
+use config::{FromNode, Names, Node, Problem, ProblemKind, Problems, Value};
 
-use crate::families::{BUILDERS, Builder, DecoderKeys};
+use crate::common::{LoraConfig, LoraModule};
+use crate::families::{AttentionModule, BUILDERS, Builder, DecoderKeys, Family, Trains};
 
 /// Components of `model`.
 pub const MODELS: Names<Builder> = Names { role: "model", built: BUILDERS, not_built: NOT_BUILT };
@@ -16,6 +17,8 @@ pub struct ModelSection {
     pub builder: Builder,
     /// The keys that the user wrote.
     pub config: DecoderKeys,
+    /// The adapters, if only those are trained.
+    pub lora: Option<LoraConfig>,
 }
 
 impl ModelSection {
@@ -28,7 +31,7 @@ impl ModelSection {
 impl Default for ModelSection {
     fn default() -> Self {
         let builder_name = "ferrotune.models.auto".to_owned();
-        Self { builder_name, builder: Builder::NONE, config: DecoderKeys::default() }
+        Self { builder_name, builder: Builder::NONE, config: DecoderKeys::default(), lora: None }
     }
 }
 
@@ -45,12 +48,100 @@ impl FromNode for ModelSection {
         refuse_unlike(node, &["q_proj_bias", "k_proj_bias", "v_proj_bias"], problems);
         refuse_unlike(node, &["q_norm", "k_norm"], problems);
         let config = DecoderKeys::check(node, problems)?;
+        refuse_keys_of_gemma2(node, &config, &builder, problems);
         if let (true, Some(key)) = (config.attn_dropout != 0.0, node.get("attn_dropout")) {
             problems.refuse(key, "dropout on attention is not available yet in this version");
             return None;
         }
         let builder_name = node.component_name().unwrap_or("ferrotune.models.auto").to_owned();
-        Some(Self { builder_name, builder, config })
+        let before = problems.len();
+        let lora = lora_of(node, &builder, &config, problems);
+        (problems.len() == before).then_some(Self { builder_name, builder, config, lora })
+    }
+}
+
+/// Keys that only adapters give a meaning to.
+const LORA_KEYS: &[&str] = &[
+    "lora_attn_modules",
+    "apply_lora_to_mlp",
+    "apply_lora_to_output",
+    "lora_rank",
+    "lora_alpha",
+    "lora_dropout",
+    "use_dora",
+    "quantize_base",
+];
+
+/// The adapters that a section asks for.
+fn lora_of(section: &Node, builder: &Builder, keys: &DecoderKeys, problems: &mut Problems) -> Option<LoraConfig> {
+    let written: Vec<&Node> =
+        LORA_KEYS.iter().filter_map(|key| section.get(key)).filter(|node| !node.is_null()).collect();
+    // A builder says by its name whether it has adapters; without one the keys do.
+    let has_adapter = builder.trains != Trains::All || (*builder == Builder::NONE && !written.is_empty());
+    if !has_adapter {
+        for node in written {
+            problems
+                .refuse(node, "this builder trains every weight and has no adapter")
+                .hint("name the builder with `lora_` before its last word");
+        }
+        return None;
+    }
+    let mut modules: Vec<LoraModule> = match &keys.lora_attn_modules {
+        None => {
+            problems.missing(section, "lora_attn_modules", "a list of `q_proj`, `k_proj`, `v_proj`, `output_proj`");
+            Vec::new()
+        }
+        Some(list) => {
+            if list.is_empty()
+                && let Some(node) = section.get("lora_attn_modules")
+            {
+                problems.wrong_value(node, "at least one of `q_proj`, `k_proj`, `v_proj`, `output_proj`");
+            }
+            list.iter().map(|module| LoraModule::from(*module)).collect()
+        }
+    };
+    if keys.apply_lora_to_mlp == Some(true) {
+        modules.extend([LoraModule::Gate, LoraModule::Up, LoraModule::Down]);
+    }
+    if keys.apply_lora_to_output == Some(true) {
+        modules.push(LoraModule::Head);
+    }
+    modules.sort_unstable();
+    modules.dedup();
+    if let (Some(true), Some(true), Some(node)) =
+        (keys.apply_lora_to_output, keys.use_dora, section.get("apply_lora_to_output"))
+    {
+        problems.push(Problem {
+            key: node.path().to_owned(),
+            origin: node.origin().clone(),
+            kind: ProblemKind::NotAvailable {
+                role: "setting",
+                name: "apply_lora_to_output: True with use_dora: True".to_owned(),
+            },
+            hint: Some("set one of both to False".to_owned()),
+        });
+    }
+    if let (true, Some(node)) = (keys.lora_dropout.unwrap_or(0.0) as f32 >= 1.0, section.get("lora_dropout")) {
+        problems.wrong_value(node, "a number from 0 up to, but not, 1");
+    }
+    Some(LoraConfig {
+        rank: keys.lora_rank.unwrap_or(8),
+        alpha: keys.lora_alpha.unwrap_or(16.0),
+        dropout: keys.lora_dropout.unwrap_or(0.0),
+        modules,
+        use_dora: keys.use_dora == Some(true),
+        quantize_base: keys.quantize_base.unwrap_or(builder.trains == Trains::AdapterOnNf4),
+    })
+}
+
+impl From<AttentionModule> for LoraModule {
+    fn from(module: AttentionModule) -> Self {
+        match module {
+            AttentionModule::Q => Self::Q,
+            AttentionModule::K => Self::K,
+            AttentionModule::V => Self::V,
+            AttentionModule::Output => Self::O,
+        }
     }
 }
 
@@ -71,6 +162,18 @@ fn refuse_unequal_heads(section: &Node, problems: &mut Problems) {
         {
             problems.wrong_value(node, format!("a divisor of `{of}`, which is {whole}"));
         }
+    }
+}
+
+/// Keys that only Gemma 2 has, beside a builder that is known to be another's.
+fn refuse_keys_of_gemma2(section: &Node, keys: &DecoderKeys, builder: &Builder, problems: &mut Problems) {
+    let family = builder.facts().family.filter(|family| *family != Family::Gemma2);
+    if let (Some(key), Some(family)) = (keys.facts().key_of_gemma2(), family)
+        && let Some(node) = section.get(key)
+    {
+        let (of, found) = (Family::Gemma2.model_type(), family.model_type());
+        let reason = format!("`{key}` belongs to models of `{of}`, this one is of `{found}`");
+        problems.refuse(node, reason).hint(format!("remove `{key}` from the `model` section"));
     }
 }
 
@@ -95,22 +198,8 @@ fn refuse_unlike(section: &Node, keys: &[&str], problems: &mut Problems) {
 #[rustfmt::skip]
 const NOT_BUILT: &[&str] = builders! {
     "models.llama2":
-        "lora_llama2_7b" "lora_llama2_13b" "lora_llama2_70b" "lora_llama2"
-        "qlora_llama2_7b" "qlora_llama2_13b" "qlora_llama2_70b"
         "llama2_reward_7b" "lora_llama2_reward_7b" "qlora_llama2_reward_7b"
         "llama2_classifier" "lora_llama2_classifier";
-    "models.llama3":
-        "lora_llama3_8b" "lora_llama3_70b" "lora_llama3"
-        "qlora_llama3_8b" "qlora_llama3_70b";
-    "models.llama3_1":
-        "lora_llama3_1_8b" "lora_llama3_1_70b" "lora_llama3_1_405b" "lora_llama3_1"
-        "qlora_llama3_1_8b" "qlora_llama3_1_70b" "qlora_llama3_1_405b";
-    "models.llama3_2":
-        "lora_llama3_2_1b" "lora_llama3_2_3b" "lora_llama3_2"
-        "qlora_llama3_2_1b" "qlora_llama3_2_3b";
-    "models.llama3_3":
-        "lora_llama3_3_70b"
-        "qlora_llama3_3_70b";
     "models.llama3_2_vision":
         "llama3_2_vision_11b" "llama3_2_vision_90b"
         "lora_llama3_2_vision_11b" "lora_llama3_2_vision_90b"
@@ -123,33 +212,8 @@ const NOT_BUILT: &[&str] = builders! {
         "llama4_vision_encoder" "llama4_decoder"
         "lora_llama4_vision_encoder" "lora_llama4_decoder";
     "models.mistral":
-        "lora_mistral_7b" "lora_mistral"
-        "qlora_mistral_7b"
         "mistral_reward_7b" "lora_mistral_reward_7b" "qlora_mistral_reward_7b"
         "mistral_classifier" "lora_mistral_classifier";
-    "models.gemma":
-        "gemma_2b" "gemma_7b" "gemma"
-        "lora_gemma_2b" "lora_gemma_7b" "lora_gemma"
-        "qlora_gemma_2b" "qlora_gemma_7b";
-    "models.gemma2":
-        "gemma2_2b" "gemma2_9b" "gemma2_27b" "gemma2"
-        "lora_gemma2_2b" "lora_gemma2_9b" "lora_gemma2_27b" "lora_gemma2"
-        "qlora_gemma2_2b" "qlora_gemma2_9b" "qlora_gemma2_27b";
-    "models.phi3":
-        "lora_phi3_mini" "lora_phi3"
-        "qlora_phi3_mini";
-    "models.phi4":
-        "lora_phi4_14b" "qlora_phi4_14b";
-    "models.qwen2":
-        "lora_qwen2_0_5b" "lora_qwen2_1_5b" "lora_qwen2_7b" "lora_qwen2";
-    "models.qwen2_5":
-        "lora_qwen2_5_0_5b" "lora_qwen2_5_1_5b_base" "lora_qwen2_5_1_5b_instruct" "lora_qwen2_5_3b"
-        "lora_qwen2_5_7b_base" "lora_qwen2_5_7b_instruct" "lora_qwen2_5_14b_base" "lora_qwen2_5_14b_instruct"
-        "lora_qwen2_5_32b_base" "lora_qwen2_5_32b_instruct" "lora_qwen2_5_72b_base" "lora_qwen2_5_72b_instruct";
-    "models.qwen3":
-        "lora_qwen3_0_6b_base" "lora_qwen3_0_6b_instruct" "lora_qwen3_1_7b_base" "lora_qwen3_1_7b_instruct"
-        "lora_qwen3_4b_base" "lora_qwen3_4b_instruct" "lora_qwen3_8b_base" "lora_qwen3_8b_instruct"
-        "lora_qwen3_14b_base" "lora_qwen3_14b_instruct" "lora_qwen3_32b" "lora_qwen3";
     "models.clip":
         "clip_text_vit_large_patch14" "clip_text_encoder" "clip_vision_encoder";
     "models.t5":
@@ -201,8 +265,26 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_gemma_2_stand_beside_no_other_builder() {
+        let of = |builder: &str| {
+            check(&format!(
+                "model: {{_component_: torchtune.models.{builder}, final_capping_value: .inf, head_dim: 8}}"
+            ))
+            .1
+        };
+        for (builder, found) in [("gemma.gemma", "gemma"), ("llama3_2.llama3_2_1b", "llama")] {
+            let error = of(builder).finish().expect_err("no caps").to_string();
+            let expected = format!("`final_capping_value` belongs to models of `gemma2`, this one is of `{found}`");
+            assert!(error.contains(&expected), "{error}");
+        }
+        assert!(of("gemma2.gemma2").is_empty());
+        // The folder decides.
+        assert!(check("model: {init: random, hidden_capping_value: 3}").1.is_empty());
+    }
+
+    #[test]
     fn a_builder_of_another_family_is_known_but_not_available() {
-        let (section, problems) = check("model: {_component_: torchtune.models.gemma.gemma_2b}");
+        let (section, problems) = check("model: {_component_: torchtune.models.t5.t5_encoder}");
         assert!(section.is_none());
         let error = problems.finish().expect_err("not built").to_string();
         assert!(error.contains("known, not available yet in this version"), "{error}");

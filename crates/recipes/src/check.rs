@@ -45,7 +45,8 @@ fn guess(root: &Node) -> &'static str {
     let component = |key: &str| root.get(key).and_then(Node::component_name).unwrap_or_default();
     let one_or_many = |one, many| if DISTRIBUTED_KEYS.iter().any(|key| has(key)) { many } else { one };
     let model = component("model").rsplit('.').next().unwrap_or_default();
-    let has_adapter = model.starts_with("lora_") || model.starts_with("qlora_");
+    let has_adapter =
+        model.starts_with("lora_") || model.starts_with("qlora_") || root.at("model.lora_attn_modules").is_some();
     let sft = || match (has_adapter, component("quantizer").contains("QAT")) {
         (true, true) => "qat_lora_finetune_distributed",
         (false, true) => one_or_many("qat_single_device", "qat_distributed"),
@@ -72,7 +73,7 @@ fn guess(root: &Node) -> &'static str {
         let v2 = one_or_many("dev/generate_v2", "dev/generate_v2_distributed");
         return if is_v2 || v2 == "dev/generate_v2_distributed" { v2 } else { "generate" };
     }
-    if component("loss").ends_with("DPOLoss") {
+    if ["DPOLoss", "RSOLoss"].iter().any(|loss| component("loss").ends_with(loss)) {
         let lora = one_or_many("lora_dpo_single_device", "lora_dpo_distributed");
         return if has_adapter { lora } else { "full_dpo_distributed" };
     }
@@ -105,6 +106,10 @@ mod tests {
             ("prompt: {user: hi}", "generate"),
             ("prompt: {user: {text: hi}}", "dev/generate_v2"),
             ("loss: {_component_: torchtune.rlhf.loss.DPOLoss}", "full_dpo_distributed"),
+            (
+                "{model: {lora_attn_modules: [q_proj]}, loss: {_component_: torchtune.rlhf.loss.RSOLoss}}",
+                "lora_dpo_single_device",
+            ),
             ("{quantizer: {_component_: torchtune.training.quantization.Int8DynActInt4WeightQuantizer}}", "quantize"),
             ("teacher_model: {_component_: x}", "knowledge_distillation_single_device"),
         ] {

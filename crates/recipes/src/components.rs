@@ -4,37 +4,19 @@ use std::path::Path;
 
 use checkpoint::{CheckpointerConfig, ModelType};
 use config::{FromNode, Merged, Names, Node, Problem, ProblemKind, Problems};
-use data::Dataset;
+use data::{DATASETS, Dataset, PREFERENCE_DATASETS};
 use models::DecoderConfig;
 use tokenizers::components::{AutoTokenizerConfig, TokenizerConfig};
 use tokenizers::{GgufVocab, ModelTokenizer};
 
 use crate::console::Console;
 use crate::model_folder::{ModelFolder, family_of};
+use crate::objectives::{DpoConfig, PreferenceLoss, RsoConfig};
 use crate::saving::SideFiles;
 use crate::{Error, Result};
 
 /// Reads the section of one component.
 type Check<T> = fn(&Node, &mut Problems) -> Option<T>;
-
-/// Declares a section that is chosen by its component's name.
-macro_rules! chosen_by_name {
-    ($(#[$meta:meta])* $Type:ident($Config:ty), $names:ident, $what:literal) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, PartialEq)]
-        pub struct $Type(pub $Config);
-
-        impl FromNode for $Type {
-            fn expected() -> String {
-                concat!("a section with `_component_`, the name of a ", $what).to_owned()
-            }
-
-            fn from_node(node: &Node, problems: &mut Problems) -> Option<Self> {
-                $names.choose(node, problems)?(node, problems)
-            }
-        }
-    };
-}
 
 /// The `checkpointer` section.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,9 +31,6 @@ impl FromNode for Checkpointer {
         checkpoint::CHECKPOINTERS.choose(node, problems)?;
         let config = CheckpointerConfig::check(node, problems)?;
         config.check_supported(node, problems);
-        if let (Some(_), Some(key)) = (config.adapter_to_load(), node.get("adapter_checkpoint")) {
-            problems.refuse(key, "adapters are not available yet in this version");
-        }
         Some(Self(config))
     }
 }
@@ -70,9 +49,23 @@ config::component! {
     }
 }
 
-chosen_by_name! {
-    /// The `loss` section.
-    Loss(LossConfig), LOSSES, "loss"
+/// The `loss` section.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Loss {
+    /// Of every next token.
+    NextToken(LossConfig),
+    /// Of pairs.
+    Preference(PreferenceLoss),
+}
+
+impl FromNode for Loss {
+    fn expected() -> String {
+        "a section with `_component_`, the name of a loss".to_owned()
+    }
+
+    fn from_node(node: &Node, problems: &mut Problems) -> Option<Self> {
+        LOSSES.choose(node, problems)?(node, problems)
+    }
 }
 
 /// Components of `loss`.
@@ -82,10 +75,14 @@ pub(crate) const LOSSES: Names<Check<Loss>> = Names {
         (&["torchtune.modules.loss.LinearCrossEntropyLoss"], check_loss),
         (&["torchtune.modules.loss.CEWithChunkedOutputLoss"], check_loss),
         (&["torch.nn.CrossEntropyLoss"], check_loss),
+        (&["torchtune.rlhf.loss.DPOLoss"], |node, problems| {
+            DpoConfig::check(node, problems).map(|config| Loss::Preference(config.into()))
+        }),
+        (&["torchtune.rlhf.loss.RSOLoss"], |node, problems| {
+            RsoConfig::check(node, problems).map(|config| Loss::Preference(config.into()))
+        }),
     ],
     not_built: &[
-        "torchtune.rlhf.loss.DPOLoss",
-        "torchtune.rlhf.loss.RSOLoss",
         "torchtune.rlhf.loss.PPOLoss",
         "torchtune.dev.grpo.loss.GRPOLoss",
         "torchtune.dev.grpo.loss.GRPOCompletionLoss",
@@ -101,7 +98,26 @@ fn check_loss(node: &Node, problems: &mut Problems) -> Option<Loss> {
         problems.wrong_value(key, "-100, the label that datasets give to masked tokens");
         return None;
     }
-    Some(Loss(config))
+    Some(Loss::NextToken(config))
+}
+
+/// What a recipe trains on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ItemKind {
+    /// Single rows.
+    Rows,
+    /// Pairs of rows.
+    Pairs,
+}
+
+impl ItemKind {
+    /// As people say it.
+    pub(crate) fn plural(self) -> &'static str {
+        match self {
+            Self::Rows => "single rows",
+            Self::Pairs => "pairs",
+        }
+    }
 }
 
 /// A kind of component of which none is built in this version.
@@ -163,13 +179,16 @@ pub(crate) const REWARD_FUNCTIONS: Names<Check<()>> = not_built(
     ],
 );
 
-/// What `collate_fn` may name: rows to batches.
-pub(crate) const COLLATORS: Names<()> = Names {
+/// What `collate_fn` may name, and what it makes batches of.
+pub(crate) const COLLATORS: Names<ItemKind> = Names {
     role: "batching function",
-    built: &[(&["torchtune.data.padded_collate_sft"], ()), (&["torchtune.data.padded_collate_packed"], ())],
+    built: &[
+        (&["torchtune.data.padded_collate_sft"], ItemKind::Rows),
+        (&["torchtune.data.padded_collate_packed"], ItemKind::Rows),
+        (&["torchtune.data.padded_collate_dpo"], ItemKind::Pairs),
+    ],
     not_built: &[
         "torchtune.data.padded_collate",
-        "torchtune.data.padded_collate_dpo",
         "torchtune.data.padded_collate_tiled_images_and_mask",
         "torchtune.data.left_pad_sequence",
         "torchtune.dev.grpo.data.padded_collate_rl",
@@ -266,9 +285,9 @@ pub(crate) fn check_packing(config: &Merged, problems: &mut Problems) {
     }
 }
 
-/// Refuses a `model_type` of a family that no model of this version belongs to.
-pub(crate) fn check_model_type(config: &Merged, problems: &mut Problems) {
-    let Some(node) = config.root().at("checkpointer.model_type").filter(|node| !node.is_null()) else { return };
+/// Refuses a `model_type` of a family that no model of this version belongs to, in the checkpointer behind `key`.
+pub(crate) fn check_model_type(key: &str, config: &Merged, problems: &mut Problems) {
+    let Some(node) = config.root().at(&format!("{key}.model_type")).filter(|node| !node.is_null()) else { return };
     // What is no kind of model is reported with the other values.
     let kind = ModelType::from_node(node, &mut Problems::new());
     if let Some(kind) = kind.filter(|kind| family_of(*kind).is_none()) {
@@ -281,9 +300,10 @@ pub(crate) fn check_model_type(config: &Merged, problems: &mut Problems) {
     }
 }
 
-/// Refuses to write into the folder that the model is read from.
+/// Refuses to write into the folders that models are read from.
 pub(crate) fn check_output_dirs(
     checkpointer: &Checkpointer,
+    other_models: Option<&Checkpointer>,
     output_dir: Option<&Path>,
     log_dir: Option<&Path>,
     profile_dir: Option<&Path>,
@@ -291,10 +311,12 @@ pub(crate) fn check_output_dirs(
     problems: &mut Problems,
 ) {
     let own = ("checkpointer.output_dir", Some(checkpointer.0.output_dir.as_path()));
+    let read: Vec<&Path> =
+        [Some(checkpointer), other_models].into_iter().flatten().map(|read| read.0.checkpoint_dir.as_path()).collect();
     let others = [("metric_logger.log_dir", log_dir), ("profiler.output_dir", profile_dir)];
     for (key, dir) in [("output_dir", output_dir), own].into_iter().chain(others) {
         let (Some(dir), Some(node)) = (dir, config.root().at(key)) else { continue };
-        let error = checkpoint::check_not_inside(dir, &[&checkpointer.0.checkpoint_dir]);
+        let error = checkpoint::check_not_inside(dir, &read);
         if let Err(error @ checkpoint::Error::OutputInsideCheckpoint { .. }) = error {
             let problem = problems.refuse(node, error.to_string().replace("\n  ", ": "));
             if let Some(hint) = error.hint() {
@@ -307,9 +329,56 @@ pub(crate) fn check_output_dirs(
 }
 
 /// Refuses batching functions that would batch otherwise than here.
-pub(crate) fn check_collate(config: &Merged, problems: &mut Problems) {
-    if let Some(node) = config.root().at("collate_fn").filter(|node| node.as_str().is_some()) {
-        COLLATORS.look_up(node, problems);
+pub(crate) fn check_collate(config: &Merged, takes: ItemKind, problems: &mut Problems) {
+    let Some(node) = config.root().at("collate_fn").filter(|node| node.as_str().is_some()) else { return };
+    if let Some(kind) = COLLATORS.look_up(node, problems).filter(|kind| *kind != takes) {
+        problems
+            .refuse(node, format!("it makes batches of {}, and the recipe trains on {}", kind.plural(), takes.plural()))
+            .hint("remove `collate_fn`");
+    }
+}
+
+/// Refuses datasets of another kind than a recipe takes.
+pub(crate) fn check_dataset(config: &Merged, recipe: &str, takes: ItemKind, problems: &mut Problems) {
+    let Some(node) = config.root().at("dataset") else { return };
+    for section in node.as_list().unwrap_or(std::slice::from_ref(node)) {
+        let (Some(component), Some(name)) = (section.get("_component_"), section.component_name()) else { continue };
+        let holds = match (DATASETS.find(name), PREFERENCE_DATASETS.find(name)) {
+            (Some(_), _) => ItemKind::Rows,
+            (_, Some(_)) => ItemKind::Pairs,
+            _ => continue,
+        };
+        let already = problems.iter().any(|problem| problem.key == component.path());
+        if holds != takes && !already {
+            let (holds, wants) = (holds.plural(), takes.plural());
+            let problem =
+                problems.refuse(component, format!("`{name}` holds {holds}, and recipe `{recipe}` trains on {wants}"));
+            problem.hint(match takes {
+                ItemKind::Rows => "run a recipe with `dpo` in its name, or name a dataset such as `torchtune.datasets.instruct_dataset`",
+                ItemKind::Pairs => "name a dataset of pairs, such as `torchtune.datasets.preference_dataset`",
+            });
+        }
+    }
+}
+
+/// Refuses losses of another kind of recipe.
+pub(crate) fn check_loss_kind(config: &Merged, recipe: &str, takes: ItemKind, problems: &mut Problems) {
+    let Some(node) = config.root().at("loss") else { return };
+    let (Some(component), Some(name)) = (node.get("_component_"), node.component_name()) else { return };
+    // What else is wrong with it is reported with the other values.
+    let of = match Loss::from_node(node, &mut Problems::new()) {
+        Some(Loss::NextToken(_)) => ItemKind::Rows,
+        Some(Loss::Preference(_)) => ItemKind::Pairs,
+        None => return,
+    };
+    if of != takes {
+        let (of, wants) = (of.plural(), takes.plural());
+        let problem =
+            problems.refuse(component, format!("`{name}` is a loss of {of}, and recipe `{recipe}` trains on {wants}"));
+        problem.hint(match takes {
+            ItemKind::Rows => "remove `loss`, which is cross entropy then",
+            ItemKind::Pairs => "set `loss._component_=torchtune.rlhf.loss.DPOLoss`",
+        });
     }
 }
 

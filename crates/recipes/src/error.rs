@@ -188,6 +188,34 @@ pub enum Error {
         /// What helps most.
         remedy: Option<Remedy>,
     },
+    /// An adapter in a format that is not read.
+    #[error("cannot read the adapter `{}`\n  expected a `.safetensors` file, or a folder with `adapter_model.safetensors`", path.display())]
+    AdapterFile {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// An adapter of other layers or another rank than the config's.
+    #[error("the adapter is not the one that the config describes: {source}")]
+    AdapterShape {
+        /// What differs.
+        source: train::Error,
+    },
+    /// An adapter that another scale was trained with.
+    #[error("the adapter is scaled in another way than the config says\n  expected lora_alpha / lora_rank = {wanted}, found {found} in `{}`", path.display())]
+    OtherAdapter {
+        /// Its config.
+        path: PathBuf,
+        /// What the run's config says.
+        wanted: String,
+        /// What the adapter's config says.
+        found: String,
+    },
+    /// A model to compare with that is not of the shape of the one that is trained.
+    #[error("the model of `ref_checkpointer` is not like the one that is trained: {source}")]
+    Reference {
+        /// What differs.
+        source: train::Error,
+    },
     /// A recipe whose memory is not planned.
     #[error("recipe `{recipe}` has no memory plan in this version")]
     NoPlan {
@@ -344,6 +372,17 @@ impl Error {
             Self::ProfileDir { .. } => {
                 Some("set `profiler.output_dir` to a folder you can write to, or `profiler.enabled=False`".to_owned())
             }
+            Self::AdapterFile { .. } => Some("`checkpointer.adapter_checkpoint` names it as PEFT saves it".to_owned()),
+            Self::OtherAdapter { .. } => {
+                Some("set `model.lora_alpha` and `model.lora_rank` as the adapter was trained".to_owned())
+            }
+            Self::AdapterShape { .. } => {
+                Some("set the `lora_` keys of `model` and `model.use_dora` as the adapter was trained".to_owned())
+            }
+            Self::Reference { .. } => Some(
+                "name a model of the same shape as `ref_checkpointer.checkpoint_dir`, usually the one that training starts from"
+                    .to_owned(),
+            ),
             Self::NoPlan { .. } => Some("leave `--plan` out".to_owned()),
             Self::OtherConfig { .. } => Some("start all ranks with the same command line".to_owned()),
             Self::NothingLeft { .. } => Some("raise `epochs` or `max_steps_per_epoch` to train further".to_owned()),

@@ -82,9 +82,21 @@ pub(crate) fn check(config: &Merged, problems: &mut config::Problems) -> Option<
     if let Some(node) = config.root().at("quantizer").filter(|node| !node.is_absent()) {
         problems.refuse(node, "quantised weights are not available yet in this version");
     }
+    if let Some(node) = config.root().at("checkpointer.adapter_checkpoint")
+        && settings.as_ref().is_some_and(|settings| settings.checkpointer.0.adapter_to_load().is_some())
+    {
+        problems
+            .refuse(node, "answering with an adapter of its own file is not available yet in this version")
+            .hint("a fine-tuning also saves a folder of weights with the adapter worked in: name that as `checkpointer.checkpoint_dir`");
+    }
+    if let Some(node) = config.root().at("model._component_")
+        && settings.as_ref().and_then(|settings| settings.model.as_ref()).is_some_and(|model| model.lora.is_some())
+    {
+        problems.refuse(node, "recipe `generate` takes no adapter").hint("name the builder without `lora_`");
+    }
     components::check_device(config, problems);
     components::notice_torch_only_keys(config, problems);
-    components::check_model_type(config, problems);
+    components::check_model_type("checkpointer", config, problems);
     settings
 }
 

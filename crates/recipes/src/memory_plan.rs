@@ -15,13 +15,14 @@ use dist::Mesh;
 use models::Decoder;
 use optim::Optimizer;
 use tensor::{Backend, DType};
-use train::{Files, ParamStore, Policy};
+use train::{Files, Held, ParamStore, Policy};
 
 use crate::console::Console;
-pub use crate::full_finetune::MeshShape;
-use crate::full_finetune::{files_of, policy_of};
-use crate::settings::{FullFinetuneSettings, Offload, Place, Precision};
-use crate::train_step::train_window;
+pub use crate::finetune::MeshShape;
+use crate::finetune::{files_of, policy_of};
+pub use crate::objectives::Goal;
+use crate::settings::{FinetuneSettings, Offload, Place, Precision};
+use crate::train_step::{StepKey, train_window};
 use crate::{Error, Result};
 
 /// What a plan depends on, besides model and optimizer.
@@ -45,7 +46,7 @@ pub struct Shape {
 
 impl Shape {
     /// What the settings say, for rows of at most `tokens` tokens.
-    pub(crate) fn of(settings: &FullFinetuneSettings, mesh: MeshShape, tokens: usize) -> Self {
+    pub(crate) fn of(settings: &FinetuneSettings, mesh: MeshShape, tokens: usize) -> Self {
         let dtype = settings.dtype.unwrap_or(Precision::Fp32).dtype();
         Self {
             mesh,
@@ -62,7 +63,7 @@ impl Shape {
 /// Bytes that one rank needs at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryPlan {
-    /// Its share of the parameters.
+    /// Its share of the parameters, those of models that it compares with too.
     pub parameters: u64,
     /// Parameters of other ranks while they are here.
     pub gathered: u64,
@@ -106,9 +107,16 @@ impl MemoryPlan {
     }
 
     /// The plan of a training run on a backend like `backend`.
-    pub fn new(model: &Decoder, optimizer: &Optimizer, shape: &Shape, backend: &dyn Backend) -> Result<Self> {
+    pub fn new(
+        goal: &Goal,
+        model: &Decoder,
+        optimizer: &Optimizer,
+        shape: &Shape,
+        backend: &dyn Backend,
+    ) -> Result<Self> {
         let too_many = Error::TooManyTokens { batch: shape.batch, tokens: shape.tokens };
-        if shape.batch.checked_mul(shape.tokens).is_none_or(|tokens| tokens > MOST_TOKENS) {
+        let rows = shape.batch.saturating_mul(goal.rows_per_item());
+        if rows.checked_mul(shape.tokens).is_none_or(|tokens| tokens > MOST_TOKENS) {
             return Err(too_many);
         }
         let planner = backend.planner();
@@ -117,13 +125,16 @@ impl MemoryPlan {
         let mut store =
             ParamStore::on_mesh(Arc::clone(&planner), layout, shape.dtype, shape.policy, &mesh, shape.files.clone())?;
         store.set_optimizer(optimizer.clone(), 0);
+        let mut objective = goal.objective(&mesh, &planner, shape.dtype, shape.files.clone(), None)?;
         // Two micro-batches add up as any number does. Steps, because the first one allocates the states, and what is kept for
         // reuse settles in the next ones.
-        let window = vec![worst_batch(shape); shape.accumulation.min(2)];
+        let window = vec![worst_batch(rows, shape.tokens); shape.accumulation.min(2)];
         for step in 1..=STEPS {
-            train_window(model, &mut store, &window, 0.0, None, step)?;
+            train_window(&mut *objective, model, &mut store, &window, 0.0, None, StepKey { step, seed: 0 })?;
         }
-        let (held, stats) = (store.most_held(), planner.memory());
+        let (held, beside, stats) = (store.most_held(), objective.held(), planner.memory());
+        let held =
+            Held { parameters: held.parameters + beside.parameters, gathered: held.gathered + beside.gathered, ..held };
         let live = stats.peak_live_bytes as u64;
         let named = held.parameters + held.gathered + held.gradients + held.optimizer;
         let travelling = if shape.mesh.num_ranks() > 1 { TRAVELLING_BYTES } else { 0 };
@@ -141,11 +152,11 @@ impl MemoryPlan {
 }
 
 /// A batch of the longest rows, without a masked token.
-fn worst_batch(shape: &Shape) -> Batch {
-    let size = shape.batch * shape.tokens;
+fn worst_batch(rows: usize, tokens_per_row: usize) -> Batch {
+    let size = rows * tokens_per_row;
     Batch {
-        batch: shape.batch,
-        tokens_per_row: shape.tokens,
+        batch: rows,
+        tokens_per_row,
         tokens: vec![0; size],
         labels: vec![0; size],
         positions: vec![0; size],
@@ -156,14 +167,15 @@ fn worst_batch(shape: &Shape) -> Batch {
 
 /// Tells the plan, and refuses a run that the free memory cannot hold, with the settings that would fit.
 pub(crate) fn check(
+    goal: &Goal,
     model: &Decoder,
-    settings: &FullFinetuneSettings,
+    settings: &FinetuneSettings,
     shape: &Shape,
     backend: &dyn Backend,
     local_ranks: usize,
     console: Console,
 ) -> Result<()> {
-    let plan = MemoryPlan::new(model, &settings.optimizer, shape, backend)?;
+    let plan = MemoryPlan::new(goal, model, &settings.optimizer, shape, backend)?;
     console.info(&format!("Memory{}: {plan}.", if local_ranks == 1 { "" } else { " of each rank" }));
     if let Some(files) = &shape.files {
         let needed = plan.files * local_ranks as u64;
@@ -186,7 +198,7 @@ pub(crate) fn check(
         let mut settings = settings.clone();
         remedies.iter().for_each(|remedy| (remedy.change)(&mut settings));
         let shape = Shape::of(&settings, shape.mesh, shape.tokens);
-        Ok(MemoryPlan::new(model, &settings.optimizer, &shape, backend)?.total() * local_ranks as u64)
+        Ok(MemoryPlan::new(goal, model, &settings.optimizer, &shape, backend)?.total() * local_ranks as u64)
     };
     let remedy = find_remedy(settings, free, total_with)?;
     Err(Error::NotEnoughMemory { needed, free, plan: Box::new(plan), ranks: local_ranks, remedy })
@@ -194,7 +206,7 @@ pub(crate) fn check(
 
 /// One setting if one is enough, else as many as it takes, in their order; what saves most if nothing is enough.
 fn find_remedy(
-    settings: &FullFinetuneSettings,
+    settings: &FinetuneSettings,
     free: u64,
     total_with: impl Fn(&[&Remedy]) -> Result<u64>,
 ) -> Result<Option<crate::error::Remedy>> {
@@ -220,8 +232,8 @@ struct Remedy {
     /// As it is typed.
     text: &'static str,
     /// Whether it changes a config, and may be combined with what it says.
-    applies: fn(&FullFinetuneSettings) -> bool,
-    change: fn(&mut FullFinetuneSettings),
+    applies: fn(&FinetuneSettings) -> bool,
+    change: fn(&mut FinetuneSettings),
 }
 
 /// In the order in which they are worth trying: what changes no result comes first.

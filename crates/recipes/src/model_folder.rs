@@ -110,7 +110,7 @@ impl ModelFolder {
             None => None,
         };
         let (config, notices) = resolve(section, folder.as_ref(), self.weights.is_some())?;
-        Ok((Decoder::new(config)?, notices))
+        Ok((Decoder::with_adapters(config, section.lora.as_ref())?, notices))
     }
 
     /// The `config.json` of a folder that the trained model is saved to.
@@ -144,6 +144,8 @@ pub(crate) fn family_of(kind: ModelType) -> Option<Family> {
         ModelType::Phi3Mini | ModelType::Phi4 => Some(Family::Phi3),
         ModelType::Qwen2 => Some(Family::Qwen2),
         ModelType::Qwen3 => Some(Family::Qwen3),
+        ModelType::Gemma => Some(Family::Gemma),
+        ModelType::Gemma2 => Some(Family::Gemma2),
         _ => None,
     }
 }

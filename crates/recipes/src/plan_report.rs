@@ -4,11 +4,10 @@ use std::fmt;
 
 use config::{Merged, Problems};
 
-use crate::full_finetune::{Kind, MeshShape, check, mesh_shape};
+use crate::finetune::{Finetune, MeshShape, mesh_shape};
 use crate::memory_plan::{MemoryPlan, Shape, gib};
 use crate::model_folder::ModelFolder;
-use crate::registry::Recipe;
-use crate::{Error, Launch, Result, full_finetune_distributed, full_finetune_single_device};
+use crate::{Launch, Result};
 
 /// Tokens of the longest row where nothing limits it.
 const ASSUMED_TOKENS: usize = 2048;
@@ -28,33 +27,31 @@ pub struct PlanReport {
     pub is_assumed: bool,
 }
 
-/// The plan of a config that checks clean; `Error::NoPlan` for recipes that have none in this version.
-pub fn plan(recipe: &Recipe, config: &Merged, launch: &Launch<'_>) -> Result<PlanReport> {
-    let kind = match recipe.name {
-        full_finetune_single_device::NAME => Kind::Single,
-        full_finetune_distributed::NAME => Kind::Distributed,
-        _ => return Err(Error::NoPlan { recipe: recipe.name }),
-    };
-    let mut problems = Problems::new();
-    let settings = check(config, &mut problems, recipe.name, kind);
-    let num_ranks = launch.ranks.count();
-    let mesh = match (&settings, kind) {
-        (Some(settings), Kind::Distributed) => mesh_shape(settings, num_ranks, config, &mut problems),
-        _ => MeshShape::ONE,
-    };
-    problems.finish()?;
-    let settings = settings.expect("whatever could not be read is a problem");
-    let section = settings.model.clone().unwrap_or_default();
-    let model = ModelFolder::describe(&settings.checkpointer.0.checkpoint_dir, &section)?;
-    let limit = config.root().at("tokenizer.max_seq_len").and_then(|node| match node.value() {
-        config::Value::Int(limit) => usize::try_from(*limit).ok(),
-        _ => None,
-    });
-    let tokens = limit.unwrap_or(ASSUMED_TOKENS).min(model.config().max_position_embeddings);
-    let backend = launch.open(settings.device.as_deref(), launch.ranks.first_share())?;
-    let shape = Shape::of(&settings, mesh, tokens);
-    let plan = MemoryPlan::new(&model, &settings.optimizer, &shape, &*backend)?;
-    Ok(PlanReport { plan, num_ranks, batch_size: settings.batch_size, tokens, is_assumed: limit.is_none() })
+impl Finetune {
+    /// The plan of a config that checks clean.
+    pub(crate) fn plan(&self, config: &Merged, launch: &Launch<'_>) -> Result<PlanReport> {
+        let mut problems = Problems::new();
+        let settings = self.check(config, &mut problems);
+        let num_ranks = launch.ranks.count();
+        let mesh = match &settings {
+            Some(settings) if self.on_ranks => mesh_shape(settings, num_ranks, config, &mut problems),
+            _ => MeshShape::ONE,
+        };
+        problems.finish()?;
+        let settings = settings.expect("whatever could not be read is a problem");
+        let section = settings.model.clone().unwrap_or_default();
+        let model = ModelFolder::describe(&settings.checkpointer.0.checkpoint_dir, &section)?;
+        let limit = config.root().at("tokenizer.max_seq_len").and_then(|node| match node.value() {
+            config::Value::Int(limit) => usize::try_from(*limit).ok(),
+            _ => None,
+        });
+        let tokens = limit.unwrap_or(ASSUMED_TOKENS).min(model.config().max_position_embeddings);
+        let backend = launch.open(settings.device.as_deref(), launch.ranks.first_share())?;
+        let shape = Shape::of(&settings, mesh, tokens);
+        let goal = self.describe_goal(&settings)?;
+        let plan = MemoryPlan::new(&goal, &model, &settings.optimizer, &shape, &*backend)?;
+        Ok(PlanReport { plan, num_ranks, batch_size: settings.batch_size, tokens, is_assumed: limit.is_none() })
+    }
 }
 
 impl fmt::Display for PlanReport {

@@ -5,9 +5,10 @@ use std::fmt::Write;
 use config::{Described, FieldSpec, Names};
 
 use crate::components::{LOSSES, LossConfig};
+use crate::objectives::{DpoConfig, RsoConfig};
 use crate::profiling::{PROFILERS, ProfilerConfig};
 use crate::registry;
-use crate::settings::{FullFinetuneSettings, GenerateSettings, Offload, PromptSettings};
+use crate::settings::{FinetuneSettings, GenerateSettings, Offload, PromptSettings};
 
 /// A component: the name to show, what it is, its keys.
 type Entry = (&'static str, &'static str, &'static [FieldSpec]);
@@ -99,7 +100,7 @@ fn roles() -> Vec<Role> {
             &optim::SCHEDULES,
             vec![entry::<optim::CosineConfig>("torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup")],
         ),
-        Role::new("`loss`", &LOSSES, LOSSES.spellings().map(entry::<LossConfig>).collect()),
+        Role::new("`loss`", &LOSSES, losses()),
         Role::new(
             "`metric_logger`",
             &metrics::METRIC_LOGGERS,
@@ -112,13 +113,31 @@ fn roles() -> Vec<Role> {
     ]
 }
 
+/// Every loss, with the keys of its kind.
+fn losses() -> Vec<Entry> {
+    let of = |name: &'static str| match name {
+        "torchtune.rlhf.loss.DPOLoss" => entry::<DpoConfig>(name),
+        "torchtune.rlhf.loss.RSOLoss" => entry::<RsoConfig>(name),
+        _ => entry::<LossConfig>(name),
+    };
+    LOSSES.spellings().map(of).collect()
+}
+
 /// The page as Markdown.
 pub fn configuration_page() -> String {
     let mut page = INTRODUCTION.to_owned();
     page.push_str("\n## Recipes\n");
-    let full = [crate::full_finetune_single_device::NAME, crate::full_finetune_distributed::NAME];
+    let full = [
+        crate::full_finetune_single_device::RECIPE.name,
+        crate::full_finetune_distributed::RECIPE.name,
+        crate::lora_finetune_single_device::RECIPE.name,
+        crate::lora_finetune_distributed::RECIPE.name,
+        crate::lora_dpo_single_device::RECIPE.name,
+        crate::lora_dpo_distributed::RECIPE.name,
+        crate::full_dpo_distributed::RECIPE.name,
+    ];
     let built: &[(&[&str], &[FieldSpec])] =
-        &[(&full, FullFinetuneSettings::FIELDS), (&[crate::generate::NAME], GenerateSettings::FIELDS)];
+        &[(&full, FinetuneSettings::FIELDS), (&[crate::generate::NAME], GenerateSettings::FIELDS)];
     for (names, fields) in built {
         let _ = write!(page, "\n### {}\n", listed(names.iter().copied()));
         for name in *names {
@@ -229,7 +248,7 @@ mod tests {
     fn every_field_says_what_it_is() {
         let roles = roles();
         let fields = roles.iter().flat_map(|role| &role.built).flat_map(|(_, _, fields)| fields.iter());
-        for field in fields.chain(FullFinetuneSettings::FIELDS).chain(GenerateSettings::FIELDS) {
+        for field in fields.chain(FinetuneSettings::FIELDS).chain(GenerateSettings::FIELDS) {
             assert!(field.doc.ends_with('.'), "{}: {}", field.name, field.doc);
             assert!(!(field.accepts)().is_empty(), "{}", field.name);
         }

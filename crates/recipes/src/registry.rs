@@ -156,7 +156,8 @@ const RECIPES: &[Recipe] = &[
             "qwen3/0.6B_lora_single_device" "qwen3/1.7B_lora_single_device" "qwen3/4B_lora_single_device"
             "qwen3/8B_lora_single_device" "qwen3/14B_lora_single_device"
         },
-    ),
+    )
+    .available(),
     recipe(
         "lora_dpo_single_device",
         One,
@@ -164,7 +165,8 @@ const RECIPES: &[Recipe] = &[
         configs! {
             "llama2/7B_lora_dpo_single_device" "llama3_1/8B_lora_dpo_single_device"
         },
-    ),
+    )
+    .available(),
     recipe(
         "lora_dpo_distributed",
         Many,
@@ -172,7 +174,8 @@ const RECIPES: &[Recipe] = &[
         configs! {
             "llama2/7B_lora_dpo" "llama3_1/8B_lora_dpo"
         },
-    ),
+    )
+    .available(),
     recipe(
         "full_dpo_distributed",
         Many,
@@ -180,7 +183,8 @@ const RECIPES: &[Recipe] = &[
         configs! {
             "llama3_1/8B_full_dpo"
         },
-    ),
+    )
+    .available(),
     recipe(
         "ppo_full_finetune_single_device",
         One,
@@ -204,7 +208,8 @@ const RECIPES: &[Recipe] = &[
             "llama3_2_vision/90B_lora" "llama3_2_vision/90B_qlora" "llama4/scout_17B_16E_lora" "qwen3/0.6B_lora"
             "qwen3/1.7B_lora" "qwen3/4B_lora" "qwen3/8B_lora" "qwen3/32B_lora"
         },
-    ),
+    )
+    .available(),
     recipe(
         "dev/lora_finetune_distributed_multi_dataset",
         Many,

@@ -3,15 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use checkpoint::{
-    Checkpoint, CheckpointDir, CheckpointName, OptimizerRecord, RecipeState, SamplerPosition, keep_last_checkpoints,
-    latest_complete,
+    ADAPTER_CONFIG_FILE, Checkpoint, CheckpointDir, CheckpointName, OptimizerRecord, RecipeState, SamplerPosition,
+    keep_last_checkpoints, latest_complete,
 };
-use models::Decoder;
+use models::{Decoder, LoraConfig};
 use optim::Optimizer;
 use serde_json::{Map, Value};
 use tensor::{DType, ModelLayout};
 use train::ParamStore;
 
+use crate::adapter::{base_name, check_same, config_of};
 use crate::console::Console;
 use crate::memory_plan::gib;
 use crate::model_folder::ModelFolder;
@@ -57,6 +58,10 @@ pub(crate) struct Saver<'a> {
     pub(crate) steps_per_epoch: u64,
     pub(crate) max_steps_per_epoch: Option<u64>,
     pub(crate) rows_per_step: u64,
+    /// The adapters, if only those are trained.
+    pub(crate) lora: Option<&'a LoraConfig>,
+    /// Adapters are saved alone.
+    pub(crate) adapter_only: bool,
     pub(crate) optimizer: OptimizerRecord,
     pub(crate) console: Console,
 }
@@ -64,7 +69,13 @@ pub(crate) struct Saver<'a> {
 impl Saver<'_> {
     /// Writes a checkpoint that other programs load as a Hugging Face folder and a later run can go on from. All ranks call it;
     /// the first one writes, those that share its copy of the model pass their shards on to it.
-    pub(crate) fn save(&self, name: CheckpointName, model: &Decoder, store: &ParamStore, at: Position) -> Result<()> {
+    pub(crate) fn save(
+        &self,
+        name: CheckpointName,
+        model: &Decoder,
+        store: &mut ParamStore,
+        at: Position,
+    ) -> Result<()> {
         let _span = store.backend().span(|| "save");
         if !store.weights_are_finite()? {
             return Err(Error::NonFiniteWeights { step: at.steps_run });
@@ -74,7 +85,7 @@ impl Saver<'_> {
 
     /// Tells at the start when the disk has no room for a checkpoint.
     pub(crate) fn notice_room(&self, store: &ParamStore) {
-        let (needed, free) = (store.checkpoint_bytes(), checkpoint::free_bytes(&self.output_dir));
+        let (needed, free) = (self.bytes(store), checkpoint::free_bytes(&self.output_dir));
         if let Some(free) = free.filter(|free| *free < needed) {
             self.console.notice(&format!(
                 "a checkpoint of this run takes {}, and `{}` has {} free: make room before the first one is saved",
@@ -85,18 +96,34 @@ impl Saver<'_> {
         }
     }
 
-    fn write(&self, name: CheckpointName, model: &Decoder, store: &ParamStore, at: Position) -> Result<()> {
+    /// Bytes of a checkpoint once a step was made.
+    fn bytes(&self, store: &ParamStore) -> u64 {
+        store.checkpoint_bytes(!self.adapter_only)
+    }
+
+    fn write(&self, name: CheckpointName, model: &Decoder, store: &mut ParamStore, at: Position) -> Result<()> {
         let started = std::time::Instant::now();
         if !store.saves() {
             return Ok(());
         }
         let writes = store.world().rank() == 0;
-        let mut dir =
-            writes.then(|| CheckpointDir::begin(&self.output_dir, name, store.checkpoint_bytes())).transpose()?;
-        store.write_weights(dir.as_mut())?;
+        let mut dir = writes.then(|| CheckpointDir::begin(&self.output_dir, name, self.bytes(store))).transpose()?;
+        match self.lora {
+            None => store.write_weights(dir.as_mut())?,
+            Some(_) => {
+                if !self.adapter_only {
+                    store.write_merged_weights(dir.as_mut())?;
+                }
+                store.write_adapter(dir.as_mut())?;
+            }
+        }
         store.write_optimizer(dir.as_mut())?;
         let Some(mut dir) = dir else { return Ok(()) };
         dir.write_config(&self.folder.saved_config(model.config(), store.dtype()))?;
+        if let Some(lora) = self.lora {
+            let text = Value::Object(config_of(lora).to_json(&base_name(self.folder.dir())));
+            dir.write_file(ADAPTER_CONFIG_FILE, format!("{text:#}\n").as_bytes())?;
+        }
         for (file, text) in &self.made_files {
             dir.write_file(file, text.as_bytes())?;
         }
@@ -179,6 +206,7 @@ pub(crate) fn find_resumed(
     output_dir: &Path,
     rows_per_step: u64,
     layout: &ModelLayout,
+    lora: Option<&LoraConfig>,
     optimizer: &OptimizerRecord,
     console: Console,
 ) -> Result<Resumed> {
@@ -204,7 +232,21 @@ pub(crate) fn find_resumed(
         let (made_by, wanted) = (&state.optimizer.name, &optimizer.name);
         return Err(cannot(format!("expected `optimizer` to be `{made_by}`, which made it, found `{wanted}`")));
     }
-    train::check_weights(layout, &checkpoint.weights()?).map_err(|error| cannot(error.to_string()))?;
+    match lora {
+        None => {
+            train::check_weights(layout, &checkpoint.weights()?).map_err(|error| cannot(error.to_string()))?;
+        }
+        Some(lora) => {
+            let Some(adapter) = checkpoint.adapter()? else {
+                return Err(cannot("it has no adapter".to_owned()));
+            };
+            train::check_adapter(layout, &adapter).map_err(|error| cannot(error.to_string()))?;
+            if let Some(found) = checkpoint.adapter_config()? {
+                check_same(&found, lora, &checkpoint.path().join(ADAPTER_CONFIG_FILE))
+                    .map_err(|error| cannot(error.to_string()))?;
+            }
+        }
+    }
     let position = Position { epochs_run: state.sampler.epoch, steps_run: state.steps_run, step_in_epoch };
     let optimizer_steps = state.payload.get(OPTIMIZER_STEPS).and_then(Value::as_u64).unwrap_or(state.steps_run);
     Ok(Resumed { checkpoint, position, optimizer_steps })

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use config::{FromNode, Node, Problems};
-use data::DatasetList;
+use data::DatasetSection;
 use metrics::MetricLoggerConfig;
 use models::ModelSection;
 use optim::{Optimizer, ScheduleConfig};
@@ -92,8 +92,8 @@ config::component! {
 }
 
 config::component! {
-    /// Keys of `full_finetune_single_device` and `full_finetune_distributed`.
-    pub struct FullFinetuneSettings {
+    /// Keys of the recipes that train a model: every weight or an adapter, on rows or on pairs, on one rank or several.
+    pub struct FinetuneSettings {
         /// Folder for checkpoints, logs and the saved config; made if it is not there.
         pub output_dir: PathBuf,
         /// Where to compute: `auto` or `cpu`; `null` = `auto`.
@@ -109,16 +109,24 @@ config::component! {
         pub tokenizer: Option<TokenizerConfig> = None,
         /// Where weights come from and go to.
         pub checkpointer: Checkpointer,
+        /// DPO with every weight: where the frozen reference comes from, usually the model that training starts from. An adapter needs none:
+        /// its reference is the model without it.
+        pub ref_checkpointer: Option<Checkpointer> = None,
         /// Continue from the newest complete checkpoint in `output_dir`.
         pub resume_from_checkpoint: bool = false,
         /// Replace what another run left in `output_dir`.
         pub overwrite_output_dir: bool = false,
 
-        /// The training rows; a list of sections is read one after the other.
-        pub dataset: DatasetList,
+        /// Adapters: save them alone, without a folder of weights that have them worked in.
+        pub save_adapter_weights_only: bool = false,
+        /// Adapters: concerns how PyTorch reads weights.
+        pub low_cpu_ram: bool = false,
+
+        /// The training rows, or pairs for DPO; a list of sections is read one after the other.
+        pub dataset: DatasetSection,
         /// Shuffle the rows anew each epoch, always in the same order for the same epoch.
         pub shuffle: bool = false,
-        /// Rows of a micro-batch.
+        /// Rows or pairs of a micro-batch.
         pub batch_size: usize [1..],
         /// Without effect: this recipe does not validate.
         pub dataset_val: Option<Node> = None,
@@ -126,7 +134,7 @@ config::component! {
         pub batch_size_val: Option<Node> = None,
         /// Without effect: this recipe does not validate.
         pub run_val_every_n_steps: Option<Node> = None,
-        /// Batching function; `torchtune.data.padded_collate_sft` is the only one, packed rows need none.
+        /// Batching function; `torchtune.data.padded_collate_sft` is the only one for rows, `padded_collate_dpo` for pairs.
         pub collate_fn: Option<String> = None,
 
         /// Passes over the rows.
@@ -141,7 +149,7 @@ config::component! {
         pub optimizer_in_bwd: bool = false,
         /// Learning-rate schedule; `null` = constant.
         pub lr_scheduler: Option<ScheduleConfig> = None,
-        /// The loss; `null` = cross entropy over unmasked tokens.
+        /// The loss; `null` = cross entropy over unmasked tokens, for pairs DPO with its defaults.
         pub loss: Option<Loss> = None,
         /// Longest norm of all gradients together; longer ones are scaled down; `null` = no limit, `.inf` = only measure.
         pub clip_grad_norm: Option<f64> [positive_or_inf] = None,
@@ -205,6 +213,13 @@ config::component! {
         pub cudnn_deterministic_mode: Option<Node> = None,
         /// Concerns PyTorch's sharding only.
         pub memory_efficient_fsdp_wrap: Option<Node> = None,
+    }
+}
+
+impl FinetuneSettings {
+    /// The adapter to start from, if the user names one.
+    pub(crate) fn adapter(&self) -> Option<&PathBuf> {
+        self.checkpointer.0.adapter_to_load()
     }
 }
 

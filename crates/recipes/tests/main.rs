@@ -9,6 +9,7 @@ mod gguf;
 #[expect(dead_code, reason = "has cases of its own crate's tests")]
 mod gguf_builder;
 mod gguf_vocabulary;
+mod lora;
 mod memory;
 mod model_folders;
 mod offload;

@@ -2,13 +2,14 @@
 
 use checkpoint::{CheckpointDir, CheckpointName};
 use data::Batch;
-use models::DecoderConfig;
+use dist::Mesh;
+use models::{Decoder, DecoderConfig, LoraConfig, LoraModule};
 use optim::Moments;
-use recipes::memory_plan::{MemoryPlan, MeshShape, Shape};
+use recipes::memory_plan::{Goal, MemoryPlan, MeshShape, Shape};
 use tensor::{DType, MemoryStats};
 use train::Policy;
 
-use crate::tiny::{Trainer, adamw, adamw_in, batch, rows, sgd, shape};
+use crate::tiny::{Trainer, adamw, adamw_in, backend, batch, rows, sgd, shape};
 
 /// Six blocks: each is small beside the whole.
 fn deep() -> DecoderConfig {
@@ -30,7 +31,7 @@ fn updates_inside_backward_free_gradients() {
     // Few tokens, so that activations weigh nothing.
     let plain = memory_of(Policy::default(), 4, 1);
     let inside = memory_of(Policy { optimizer_in_bwd: true, ..Policy::default() }, 4, 1);
-    let parameters = 4 * models::Decoder::new(deep()).expect("possible").layout().num_elements();
+    let parameters = 4 * Decoder::new(deep()).expect("possible").layout().num_elements();
     let (lived, peaked) = (plain.live_bytes - inside.live_bytes, plain.peak_live_bytes - inside.peak_live_bytes);
     assert!(lived >= parameters, "between steps {lived} bytes less, gradients have {parameters}");
     // At the peak one unit of six has gradients.
@@ -91,7 +92,7 @@ fn the_size_of_a_checkpoint_is_known_before_the_first_step() {
     ] {
         let what = format!("{dtype}, {optimizer:?}");
         let mut trainer = Trainer::new(deep(), dtype, Policy::default(), optimizer, 1);
-        let told = trainer.store.checkpoint_bytes();
+        let told = trainer.store.checkpoint_bytes(true);
         trainer.step(&[batch(&dataset, 0..2)], 1e-3).expect("tokens to train on");
         let output = tempfile::tempdir().expect("a folder");
         let mut dir = CheckpointDir::begin(output.path(), CheckpointName::Epoch(0), told).expect("room");
@@ -121,7 +122,8 @@ fn a_plan_is_what_a_run_holds() {
         }
         let mesh = MeshShape { replicate: 1, shard: 1 };
         let shape = Shape { mesh, policy, dtype, batch: num_rows, tokens, accumulation: micro_batches, files: None };
-        let plan = MemoryPlan::new(&trainer.model, &adamw(), &shape, &*trainer.backend).expect("planned");
+        let plan =
+            MemoryPlan::new(&Goal::NextToken, &trainer.model, &adamw(), &shape, &*trainer.backend).expect("planned");
         let held = trainer.backend.memory();
         let (found, expected) = (held.peak_held_bytes + held.scratch_bytes, plan.total() as usize);
         assert!(
@@ -136,14 +138,59 @@ fn a_plan_is_what_a_run_holds() {
 }
 
 #[test]
+fn a_plan_of_adapters_is_what_a_run_holds() {
+    let config = DecoderConfig { vocab_size: 3000, hidden_size: 128, head_dim: 32, intermediate_size: 320, ..deep() };
+    let (tokens, num_rows, dtype) = (60, 4, DType::Bf16);
+    let dataset = rows(70, &[(tokens, 0); 4]);
+    let modules =
+        LoraModule::ALL.into_iter().filter(|module| ![LoraModule::K, LoraModule::Head].contains(module)).collect();
+    let plain = LoraConfig { rank: 8, alpha: 16.0, dropout: 0.0, modules, use_dora: false, quantize_base: false };
+    let mut parameters = Vec::new();
+    for (lora, recompute_every) in [
+        (plain.clone(), 0),
+        (LoraConfig { use_dora: true, dropout: 0.1, ..plain.clone() }, 1),
+        (LoraConfig { quantize_base: true, ..plain.clone() }, 0),
+        (LoraConfig { quantize_base: true, ..plain }, 1),
+    ] {
+        let what = format!("{lora:?}, {recompute_every}");
+        let policy = Policy { recompute_every, ..Policy::default() };
+        let model = Decoder::with_adapters(config.clone(), Some(&lora)).expect("possible");
+        let mut trainer = Trainer::of_model(model, dtype, policy, adamw(), backend(2), &Mesh::alone(), None);
+        // What loading takes is gone before training begins.
+        let loaded = trainer.backend.memory().peak_held_bytes;
+        for _ in 0..3 {
+            trainer.step(&[batch(&dataset, 0..num_rows)], 1e-3).expect("tokens to train on");
+        }
+        let mesh = MeshShape { replicate: 1, shard: 1 };
+        let shape = Shape { mesh, policy, dtype, batch: num_rows, tokens, accumulation: 1, files: None };
+        let plan =
+            MemoryPlan::new(&Goal::NextToken, &trainer.model, &adamw(), &shape, &*trainer.backend).expect("planned");
+        let held = trainer.backend.memory();
+        assert!(held.peak_held_bytes > loaded, "{what}: training needs more than loading");
+        let (found, expected) = (held.peak_held_bytes + held.scratch_bytes, plan.total() as usize);
+        assert!(
+            found.abs_diff(expected) <= expected / 10,
+            "{what}: planned {expected}, held {found}: {plan:?}, {held:?}"
+        );
+        let trained = 2 * trainer.model.layout().num_trained() as u64;
+        assert!(plan.optimizer >= 2 * trained && plan.optimizer < 3 * trained, "{what}: {plan:?}");
+        assert!(plan.gradients >= trained && plan.gradients < 2 * trained, "{what}: {plan:?}");
+        parameters.push(plan.parameters);
+    }
+    // The embedding and the head stay as they are.
+    let of_ends = 2 * 2 * 3000 * 128;
+    assert!(parameters[2] - of_ends < (parameters[0] - of_ends) * 2 / 5, "{parameters:?}");
+}
+
+#[test]
 fn shards_divide_what_a_rank_holds() {
-    let backend = crate::tiny::backend(1);
-    let model = models::Decoder::new(deep()).expect("possible");
+    let backend = backend(1);
+    let model = Decoder::new(deep()).expect("possible");
     let plan = |shard: usize| {
         let mesh = MeshShape { replicate: 1, shard };
         let (policy, dtype) = (Policy::default(), DType::Bf16);
         let shape = Shape { mesh, policy, dtype, batch: 1, tokens: 16, accumulation: 1, files: None };
-        MemoryPlan::new(&model, &adamw(), &shape, &*backend).expect("planned")
+        MemoryPlan::new(&Goal::NextToken, &model, &adamw(), &shape, &*backend).expect("planned")
     };
     let (whole, quarter) = (plan(1), plan(4));
     for (name, of_whole, of_quarter) in
@@ -199,7 +246,8 @@ fn moments_in_8_bits_are_planned_and_held_in_two_bytes_a_parameter() {
             }
             let mesh = MeshShape { replicate: 1, shard: 1 };
             let shape = Shape { mesh, policy, dtype, batch: 2, tokens: 20, accumulation: 1, files: None };
-            let plan = MemoryPlan::new(&trainer.model, &optimizer, &shape, &*trainer.backend).expect("planned");
+            let plan = MemoryPlan::new(&Goal::NextToken, &trainer.model, &optimizer, &shape, &*trainer.backend)
+                .expect("planned");
             let held = trainer.backend.memory();
             let (found, expected) = (held.peak_held_bytes + held.scratch_bytes, plan.total() as usize);
             assert!(found.abs_diff(expected) <= expected / 20, "{dtype}: planned {expected}, held {found}");

@@ -11,7 +11,10 @@ use models::facts::{Facts, Sources};
 use models::families::{Family, from_config_json};
 use models::{Decoder, DecoderConfig, ModelBatch};
 use optim::{AdamW, AdamWConfig, Moments, Optimizer, SgdConfig};
-use recipes::train_step::{StepReport, train_window};
+use recipes::objectives::{NextToken, Objective};
+use recipes::train_step::{StepKey, StepReport, train_window};
+use tensor::ops::glu::Activation;
+use tensor::ops::rms_norm::NormWeight;
 use tensor::{Backend, Cx, DType, Tensor};
 use train::{Files, ParamStore, Policy};
 
@@ -46,6 +49,13 @@ pub(crate) fn shape(tie_word_embeddings: bool) -> DecoderConfig {
         attention_bias: false,
         qk_norm: false,
         sliding_window: None,
+        hidden_act: Activation::Silu,
+        norm_weight: NormWeight::Plain,
+        post_norms: false,
+        scales_embedding: false,
+        query_pre_attn_scalar: None,
+        attn_logit_softcapping: None,
+        final_logit_softcapping: None,
     }
 }
 
@@ -86,6 +96,8 @@ pub(crate) struct Trainer {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) model: Decoder,
     pub(crate) store: ParamStore,
+    /// What it trains for: next tokens, unless a test says otherwise.
+    pub(crate) objective: Box<dyn Objective>,
     steps: u64,
 }
 
@@ -111,18 +123,32 @@ impl Trainer {
         mesh: &Mesh,
         files: Option<Files>,
     ) -> Self {
-        let model = Decoder::new(config).expect("possible");
+        Self::of_model(Decoder::new(config).expect("possible"), dtype, policy, optimizer, backend, mesh, files)
+    }
+
+    /// This rank's part of a random model that may have adapters.
+    pub(crate) fn of_model(
+        model: Decoder,
+        dtype: DType,
+        policy: Policy,
+        optimizer: Optimizer,
+        backend: Arc<dyn Backend>,
+        mesh: &Mesh,
+        files: Option<Files>,
+    ) -> Self {
         let layout = Arc::new(model.layout().clone());
         let mut store = ParamStore::on_mesh(Arc::clone(&backend), layout, dtype, policy, mesh, files).expect("fits");
         store.init_random(7).expect("fits");
+        store.init_adapters(8).expect("fits");
         store.set_optimizer(optimizer, 0);
-        Self { backend, model, store, steps: 0 }
+        Self { backend, model, store, objective: Box::new(NextToken), steps: 0 }
     }
 
     /// One optimizer step without clipping.
     pub(crate) fn step(&mut self, window: &[Batch], lr: f64) -> Option<StepReport> {
         self.steps += 1;
-        train_window(&self.model, &mut self.store, window, lr, None, self.steps).expect("trains")
+        let key = StepKey { step: self.steps, seed: 3 };
+        train_window(&mut *self.objective, &self.model, &mut self.store, window, lr, None, key).expect("trains")
     }
 
     /// Takes over the weights of another model of the same shape, rounded to its own dtype.

@@ -16,7 +16,12 @@ use std::sync::Arc;
 use crate::ops::adamw::AdamWStep;
 use crate::ops::adamw8bit::Quantised;
 use crate::ops::attention::AttentionDims;
+use crate::ops::dropout::Dropout;
+use crate::ops::elementwise::Columns;
+use crate::ops::fake_quantise::FakeQuant;
+use crate::ops::glu::Activation;
 use crate::ops::head_loss::HeadLossOut;
+use crate::ops::rms_norm::RmsNorm;
 use crate::ops::rope::RopeDims;
 use crate::ops::sgd::SgdStep;
 use crate::profile::{Recorder, Span};
@@ -81,8 +86,8 @@ pub trait Backend: Send + Sync {
 
     // Linear layers: see `ops::matmul`.
 
-    /// `y = x W^T`: y (M, N), x (M, K), w (N, K). `y` has the dtype of the inputs or is f32.
-    fn matmul_nt(&self, y: &mut Tensor, x: &Tensor, w: &Tensor) -> Result<()>;
+    /// `y (+)= x W^T`: y (M, N), x (M, K), w (N, K). `y` has the dtype of the inputs or is f32.
+    fn matmul_nt(&self, y: &mut Tensor, x: &Tensor, w: &Tensor, accumulate: bool) -> Result<()>;
     /// `dx (+)= dy W`: dx (M, K), dy (M, N), w (N, K).
     fn matmul_nn(&self, dx: &mut Tensor, dy: &Tensor, w: &Tensor, accumulate: bool) -> Result<()>;
     /// `dw (+)= dy^T x`: dw (N, K), dy (M, N), x (M, K). `dw` has the dtype of the inputs or is f32.
@@ -92,14 +97,49 @@ pub trait Backend: Send + Sync {
     /// `db (+)= sum of the rows of dy`: db (N), dy (M, N). `db` has the dtype of `dy` or is f32.
     fn bias_backward(&self, db: &mut Tensor, dy: &Tensor, accumulate: bool) -> Result<()>;
 
+    // Adapters and weights in 4 bits.
+
+    /// Sets elements to 0 by chance and lets the others grow; see `ops::dropout`.
+    fn dropout_in_place(&self, x: &mut Tensor, dropout: &Dropout) -> Result<()>;
+    /// The lengths of the rows of `w + scale b a`: norm (N) f32, w (N, K), a (R, K), b (N, R). See `ops::dora`.
+    fn dora_norm(&self, norm: &mut Tensor, w: &Tensor, a: &Tensor, b: &Tensor, scale: f32) -> Result<()>;
+    /// `y = z * magnitude / norm` in every column: y, z (M, N), magnitude (N), norm (N) f32.
+    fn dora_scale_forward(&self, y: &mut Tensor, z: &Tensor, magnitude: &Tensor, norm: &Tensor) -> Result<()>;
+    /// Backward of the scaling, with the norm as a constant; overwrites `dz`. `dmagnitude`, when given with its `accumulate` flag, has
+    /// the dtype of `magnitude` or is f32.
+    fn dora_scale_backward(
+        &self,
+        dz: &mut Tensor,
+        dmagnitude: Option<(&mut Tensor, bool)>,
+        dy: &Tensor,
+        z: &Tensor,
+        magnitude: &Tensor,
+        norm: &Tensor,
+    ) -> Result<()>;
+    /// Packs weights into 4 bits each: packed (bytes) u8, w of any shape. See `ops::nf4`.
+    fn nf4_quantise(&self, packed: &mut Tensor, w: &Tensor) -> Result<()>;
+    /// Unpacks them.
+    fn nf4_dequantise(&self, w: &mut Tensor, packed: &Tensor) -> Result<()>;
+    /// `y` is what 8 bits an element can hold of every row of `x`, both (M, K). See `ops::fake_quantise`.
+    fn fake_quantise_rows(&self, y: &mut Tensor, x: &Tensor) -> Result<()>;
+    /// `y` is what 4 bits a weight can hold of every group of the rows of `w`, both (N, K).
+    fn fake_quantise_groups(&self, y: &mut Tensor, w: &Tensor, quant: FakeQuant) -> Result<()>;
+
     // Blocks of a decoder.
 
-    /// `y[t] = w[tokens[t]]`: y (T, D), tokens (T) i32, w (V, D). See `ops::embedding`.
-    fn embedding_forward(&self, y: &mut Tensor, tokens: &Tensor, w: &Tensor) -> Result<()>;
-    /// `dw[tokens[t]] += dy[t]`, after zeroing `dw` unless `accumulate`. `dw` has the dtype of `dy` or is f32.
-    fn embedding_backward(&self, dw: &mut Tensor, dy: &Tensor, tokens: &Tensor, accumulate: bool) -> Result<()>;
+    /// `y[t] = scale w[tokens[t]]`: y (T, D), tokens (T) i32, w (V, D). See `ops::embedding`.
+    fn embedding_forward(&self, y: &mut Tensor, tokens: &Tensor, w: &Tensor, scale: f32) -> Result<()>;
+    /// `dw[tokens[t]] += scale dy[t]`, after zeroing `dw` unless `accumulate`. `dw` has the dtype of `dy` or is f32.
+    fn embedding_backward(
+        &self,
+        dw: &mut Tensor,
+        dy: &Tensor,
+        tokens: &Tensor,
+        scale: f32,
+        accumulate: bool,
+    ) -> Result<()>;
     /// Root-mean-square norm; keeps `rstd` (N) f32 for backward. See `ops::rms_norm`.
-    fn rms_norm_forward(&self, y: &mut Tensor, rstd: &mut Tensor, x: &Tensor, w: &Tensor, eps: f32) -> Result<()>;
+    fn rms_norm_forward(&self, y: &mut Tensor, rstd: &mut Tensor, x: &Tensor, w: &Tensor, norm: RmsNorm) -> Result<()>;
     /// Backward of the norm. `dx` accumulates if `dx_accumulate`; `dw`, when given with its `accumulate` flag, has the dtype
     /// of `w` or is f32.
     fn rms_norm_backward(
@@ -110,6 +150,7 @@ pub trait Backend: Send + Sync {
         x: &Tensor,
         w: &Tensor,
         rstd: &Tensor,
+        norm: RmsNorm,
     ) -> Result<()>;
     /// Cosines and sines of rotary angles: table (T, H) f32, positions (T) i32, inv_freq (H/2) f32. See `ops::rope`.
     fn rope_table(&self, table: &mut Tensor, positions: &Tensor, inv_freq: &Tensor) -> Result<()>;
@@ -141,26 +182,62 @@ pub trait Backend: Send + Sync {
         doc_start: &Tensor,
         dims: &AttentionDims,
     ) -> Result<()>;
-    /// `h = silu(gate) * up`, all (T, F). See `ops::swiglu`.
-    fn swiglu_forward(&self, h: &mut Tensor, gate: &Tensor, up: &Tensor) -> Result<()>;
-    /// Backward of the gated activation; overwrites `dgate` and `dup`.
-    fn swiglu_backward(
+    /// `h = activation(gate) * up`, all (T, F). See `ops::glu`.
+    fn glu_forward(&self, h: &mut Tensor, gate: &Tensor, up: &Tensor, activation: Activation) -> Result<()>;
+    /// Backward of the gated linear unit; overwrites `dgate` and `dup`.
+    fn glu_backward(
         &self,
         dgate: &mut Tensor,
         dup: &mut Tensor,
         dh: &Tensor,
         gate: &Tensor,
         up: &Tensor,
+        activation: Activation,
     ) -> Result<()>;
-    /// Output head and cross entropy in chunks of tokens; see `ops::head_loss`.
-    fn head_loss(&self, out: HeadLossOut<'_>, h: &Tensor, w: &Tensor, labels: &Tensor, scale: f32) -> Result<()>;
+    /// Output head and cross entropy in chunks of tokens, with a soft cap on logits where one is given; see `ops::head_loss`.
+    fn head_loss(
+        &self,
+        out: HeadLossOut<'_>,
+        h: &Tensor,
+        w: &Tensor,
+        labels: &Tensor,
+        scale: f32,
+        soft_cap: Option<f32>,
+    ) -> Result<()>;
+    /// Log-probabilities of labels, 0 for masked ones: log_probs (T) f32. See `ops::label_log_probs`.
+    fn label_log_probs_forward(
+        &self,
+        log_probs: &mut Tensor,
+        h: &Tensor,
+        w: &Tensor,
+        labels: &Tensor,
+        soft_cap: Option<f32>,
+    ) -> Result<()>;
+    /// Backward of the log-probabilities, from an upstream for each: d_log_probs (T) f32. Overwrites `dh`; `dw`, when given with its
+    /// `accumulate` flag, has the dtype of `w` or is f32.
+    fn label_log_probs_backward(
+        &self,
+        dh: Option<&mut Tensor>,
+        dw: Option<(&mut Tensor, bool)>,
+        d_log_probs: &Tensor,
+        h: &Tensor,
+        w: &Tensor,
+        labels: &Tensor,
+        soft_cap: Option<f32>,
+    ) -> Result<()>;
 
     // Elementwise: see `ops::elementwise`.
 
     /// `y = a + b`, one shape.
     fn add(&self, y: &mut Tensor, a: &Tensor, b: &Tensor) -> Result<()>;
+    /// Copies columns of `src` (M, K) to columns of `dst` (M, N), which otherwise stays as it is.
+    fn copy_columns(&self, dst: &mut Tensor, src: &Tensor, columns: Columns) -> Result<()>;
+    /// `x *= factor`.
+    fn scale_in_place(&self, x: &mut Tensor, factor: f32) -> Result<()>;
     /// `y += x`, one shape; `y` may be f32 with a bf16 `x`.
     fn add_in_place(&self, y: &mut Tensor, x: &Tensor) -> Result<()>;
+    /// `y = cap tanh(y / cap)`.
+    fn soft_cap_in_place(&self, y: &mut Tensor, cap: f32) -> Result<()>;
 
     // Optimizers: computed in f32, rounded once, parameters as the step says (`ops::rounding`). A gradient has the parameter's dtype
     // or is f32.

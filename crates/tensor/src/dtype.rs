@@ -34,6 +34,14 @@ impl DType {
         matches!(self, Self::F32 | Self::Bf16)
     }
 
+    /// The value of this type that is nearest to `x`; integers are left alone.
+    pub fn round(self, x: f32) -> f32 {
+        match self {
+            Self::Bf16 => half::bf16::from_f32(x).to_f32(),
+            Self::F32 | Self::I32 | Self::U8 => x,
+        }
+    }
+
     /// The name that recipe configs use: `fp32`, `bf16`, `int32`, `uint8`.
     pub const fn name(self) -> &'static str {
         match self {

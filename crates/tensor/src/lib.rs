@@ -30,7 +30,7 @@ pub use dtype::DType;
 pub use error::{Error, Result};
 pub use shape::Shape;
 pub use tape::{
-    Cx, GradientTarget, Init, ModelLayout, ParamId, ParamSpec, ParamView, Phase, UnitHost, UnitId, UnitKind, UnitSpec,
-    Var,
+    AdapterSpec, Cx, GradientTarget, Init, ModelLayout, ParamId, ParamKind, ParamSpec, ParamView, PassKey, Phase,
+    UnitHost, UnitId, UnitKind, UnitSpec, Var,
 };
 pub use tensor_type::Tensor;

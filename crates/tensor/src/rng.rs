@@ -6,6 +6,7 @@ const ROUND_MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const KEY_INCREMENTS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 /// Four random words for a counter under a key (Philox4x32 with ten rounds).
+#[inline]
 pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     let (mut c, mut k) = (counter, key);
     for round in 0..10 {
@@ -36,6 +37,7 @@ impl Stream {
     }
 
     /// The four words at `index`.
+    #[inline]
     pub fn words(&self, index: u64) -> [u32; 4] {
         philox([index as u32, (index >> 32) as u32, self.stream[0], self.stream[1]], self.key)
     }
@@ -64,11 +66,36 @@ impl Stream {
             chunk.copy_from_slice(&[n0, n1, n2, n3][..chunk.len()]);
         }
     }
+
+    /// Fills `out` with uniform numbers between -bound and bound, as they stand from element `start` on. Panics: if that is no
+    /// multiple of 4.
+    pub fn fill_uniform_from(&self, start: u64, out: &mut [f32], bound: f64) {
+        assert!(start.is_multiple_of(4), "uniform numbers are made in fours");
+        for (index, chunk) in (start / 4..).zip(out.chunks_mut(4)) {
+            for (value, word) in chunk.iter_mut().zip(self.words(index)) {
+                *value = ((2.0 * Self::unit(word) - 1.0) * bound) as f32;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn uniform_numbers_fill_their_range_evenly() {
+        let mut values = vec![0.0f32; 4096];
+        let stream = Stream::new(7, 1);
+        stream.fill_uniform_from(0, &mut values, 0.5);
+        let mean = values.iter().sum::<f32>() / 4096.0;
+        let square = values.iter().map(|v| v * v).sum::<f32>() / 4096.0;
+        assert!(values.iter().all(|v| v.abs() < 0.5) && mean.abs() < 0.02, "{mean}");
+        assert!((square - 1.0 / 12.0).abs() < 0.005, "{square}");
+        let mut rest = vec![0.0f32; 10];
+        stream.fill_uniform_from(8, &mut rest, 0.5);
+        assert_eq!(rest, values[8..18]);
+    }
 
     #[test]
     fn philox_matches_the_papers_known_answers() {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use tensor::ops::nf4::packed_bytes;
 use tensor::{ModelLayout, ParamId};
 
 /// Parameters and shards begin at multiples of this many elements, which suits every cache line and vector register, and the blocks
@@ -35,12 +36,21 @@ pub(crate) struct Stretch {
 impl Group {
     /// Lays out the given parameters in order, for `num_shards` shards.
     pub(crate) fn new(layout: &ModelLayout, params: &[ParamId], num_shards: usize) -> Self {
+        Self::of_sizes(params.iter().map(|&id| (id, layout.param(id).shape.num_elements())), num_shards)
+    }
+
+    /// Lays out parameters that are packed into bytes. Shards of them are pieces of bytes, and mean something together only.
+    pub(crate) fn packed(layout: &ModelLayout, params: &[ParamId], num_shards: usize) -> Self {
+        let bytes = |&id: &ParamId| (id, packed_bytes(layout.param(id).shape.num_elements()));
+        Self::of_sizes(params.iter().map(bytes), num_shards)
+    }
+
+    fn of_sizes(sizes: impl Iterator<Item = (ParamId, usize)>, num_shards: usize) -> Self {
         let mut len = 0usize;
-        let slots = params
-            .iter()
-            .map(|&id| {
+        let slots = sizes
+            .map(|(id, size)| {
                 let start = len;
-                let end = start + layout.param(id).shape.num_elements();
+                let end = start + size;
                 len = end.next_multiple_of(ALIGN);
                 (id, start..end)
             })
@@ -77,15 +87,20 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tensor::{Init, ParamSpec, Shape};
+    use tensor::{Init, ParamKind, ParamSpec, Shape};
 
     use super::*;
 
     fn layout(lengths: &[usize]) -> (ModelLayout, Vec<ParamId>) {
-        let spec =
-            |&n: &usize| ParamSpec { name: n.to_string(), shape: Shape::from([n]), meaning: "(n)", init: Init::Ones };
+        let spec = |&n: &usize| ParamSpec {
+            name: n.to_string(),
+            shape: Shape::from([n]),
+            meaning: "(n)",
+            init: Init::Ones,
+            kind: ParamKind::Trained,
+        };
         let ids = (0..lengths.len()).map(|id| ParamId(id as u32)).collect();
-        (ModelLayout { params: lengths.iter().map(spec).collect(), units: vec![] }, ids)
+        (ModelLayout { params: lengths.iter().map(spec).collect(), ..ModelLayout::default() }, ids)
     }
 
     #[test]

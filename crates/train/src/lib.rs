@@ -19,11 +19,12 @@ mod gather;
 mod gradients;
 mod group;
 mod load;
+mod merge;
 mod save;
 mod states;
 mod store;
 mod unit;
 
 pub use error::{Error, Result};
-pub use load::{check_optimizer, check_weights};
+pub use load::{check_adapter, check_optimizer, check_weights};
 pub use store::{Files, Held, ParamStore, Policy};

@@ -2,7 +2,7 @@
 
 use checkpoint::{ExpectedTensor, WeightSource, match_names};
 use optim::Optimizer;
-use tensor::{DType, ModelLayout};
+use tensor::{DType, ModelLayout, ParamId, ParamKind};
 
 use crate::states::shape_of;
 use crate::store::{Local, pieces};
@@ -10,14 +10,22 @@ use crate::{ParamStore, Result};
 
 /// Checks, before anything is read, that a source holds what a model needs; gives notices about what is left aside.
 pub fn check_weights(layout: &ModelLayout, source: &WeightSource) -> Result<Vec<String>> {
-    let expected: Vec<ExpectedTensor> = layout
-        .params
-        .iter()
-        .map(|p| ExpectedTensor { name: p.name.clone(), shape: p.shape.dims().to_vec(), meaning: p.meaning.to_owned() })
-        .collect();
+    let expected: Vec<ExpectedTensor> = layout.base_params().map(|id| expected(layout, id)).collect();
     // A tied model has no head of its own; folders that carry a copy of the embedding under its name are common.
     let tied = layout.params.iter().all(|p| p.name != "lm_head.weight");
     Ok(match_names(&expected, source, &|name| tied && name == "lm_head.weight")?)
+}
+
+/// Checks, before anything is read, that a source holds the adapters of a model, and nothing else.
+pub fn check_adapter(layout: &ModelLayout, source: &WeightSource) -> Result<()> {
+    let expected: Vec<ExpectedTensor> = layout.adapter_params().map(|id| expected(layout, id)).collect();
+    match_names(&expected, source, &|_| false)?;
+    Ok(())
+}
+
+fn expected(layout: &ModelLayout, id: ParamId) -> ExpectedTensor {
+    let param = layout.param(id);
+    ExpectedTensor { name: param.name.clone(), shape: param.shape.dims().to_vec(), meaning: param.meaning.to_owned() }
 }
 
 /// Checks, before anything is read, that a source holds the states that an optimizer keeps of a model whose weights are in `dtype`;
@@ -30,7 +38,7 @@ pub fn check_optimizer(
 ) -> Result<Vec<String>> {
     let mut expected = Vec::new();
     let mut dtypes = Vec::new();
-    for param in &layout.params {
+    for param in layout.params.iter().filter(|param| param.kind == ParamKind::Trained) {
         for state in optimizer.states(param.shape.num_elements()) {
             let shape = shape_of(state, param.shape).dims().to_vec();
             let meaning = if state.elements_per_entry == 1 { param.meaning.to_owned() } else { "(blocks)".to_owned() };
@@ -49,12 +57,31 @@ pub fn check_optimizer(
 }
 
 impl ParamStore {
-    /// Fills all parameters from a source that [`check_weights`] accepted, converting to the store's dtype.
+    /// Fills the parameters that belong to no adapter from a source that [`check_weights`] accepted, converting to the store's
+    /// dtype.
     pub fn load_weights(&mut self, source: &WeightSource) -> Result<()> {
-        for local in self.local_values()? {
-            self.fill(source, &self.layout.param(local.param).name, &local)?;
+        self.fill_all(source, self.layout.base_params().collect())
+    }
+
+    /// Fills the parameters of adapters from a source that [`check_adapter`] accepted.
+    pub fn load_adapter(&mut self, source: &WeightSource) -> Result<()> {
+        self.fill_all(source, self.layout.adapter_params().collect())
+    }
+
+    fn fill_all(&self, source: &WeightSource, chosen: Vec<ParamId>) -> Result<()> {
+        for id in chosen {
+            self.set_param(id, &|local| self.fill(source, &self.layout.param(id).name, local))?;
         }
         Ok(())
+    }
+
+    /// Sets a parameter to the given values, of which this rank takes its part.
+    pub(crate) fn write_values(&self, id: ParamId, values: &[f32]) -> Result<()> {
+        self.set_param(id, &|local| {
+            let part = &values[local.range.clone()];
+            let source = self.backend.from_f32([part.len()], local.tensor.dtype(), part)?;
+            Ok(self.backend.copy(&mut local.tensor.clone(), &source)?)
+        })
     }
 
     /// Fills the optimizer's states from a source that [`ParamStore::write_optimizer`] wrote, for a run that

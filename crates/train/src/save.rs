@@ -5,9 +5,9 @@
 
 use std::ops::Range;
 
-use checkpoint::{CheckpointDir, TensorSink, TensorSpec};
+use checkpoint::{ADAPTER_FILE, CheckpointDir, TensorSink, TensorSpec};
 use optim::StateSpec;
-use tensor::{ParamId, ParamSpec, Tensor};
+use tensor::{ParamId, ParamKind, ParamSpec, Tensor};
 
 use crate::states::{StateId, shape_of};
 use crate::store::{Local, STAGE_BYTES};
@@ -27,13 +27,20 @@ impl ParamStore {
         self.replicas.rank() == 0
     }
 
-    /// Writes all parameters as the model's weights; ranks without a folder pass their shards on.
+    /// Writes all parameters of a model without adapters as its weights; ranks without a folder pass their shards on.
     pub fn write_weights(&self, dir: Option<&mut CheckpointDir>) -> Result<()> {
-        let all: Vec<Saved> =
-            (0..self.layout.params.len()).map(|id| Saved { param: ParamId(id as u32), state: None }).collect();
-        let specs: Vec<TensorSpec> = all.iter().map(|&saved| self.spec(saved)).collect();
+        let (all, specs) = self.saved_values(self.layout.base_params());
         match dir {
             Some(dir) => dir.write_weights(&specs, &mut self.pour(&all)),
+            None => self.pass_on(&all),
+        }
+    }
+
+    /// Writes the parameters of adapters; ranks without a folder pass their shards on.
+    pub fn write_adapter(&self, dir: Option<&mut CheckpointDir>) -> Result<()> {
+        let (all, specs) = self.saved_values(self.layout.adapter_params());
+        match dir {
+            Some(dir) => dir.write_tensors(ADAPTER_FILE, &specs, &mut self.pour(&all)),
             None => self.pass_on(&all),
         }
     }
@@ -51,24 +58,32 @@ impl ParamStore {
         }
     }
 
-    /// Bytes that [`ParamStore::write_weights`] and [`ParamStore::write_optimizer`] write once a step was made, headers aside.
-    pub fn checkpoint_bytes(&self) -> u64 {
+    /// Bytes of the model's weights, if `with_base`, of what is trained, and of the optimizer's states once a step was made, headers aside.
+    pub fn checkpoint_bytes(&self, with_base: bool) -> u64 {
         let of_state = |state: &StateSpec, num_elements| {
             state.num_entries(num_elements) * state.dtype.unwrap_or(self.dtype()).size_bytes()
         };
         let of_param = |param: &ParamSpec| {
             let num_elements = param.shape.num_elements();
-            let states = self.optimizer.as_ref().map_or(&[][..], |optimizer| optimizer.states(num_elements));
+            let optimizer = self.optimizer.as_ref().filter(|_| param.kind == ParamKind::Trained);
+            let states = optimizer.map_or(&[][..], |optimizer| optimizer.states(num_elements));
             let states: usize = states.iter().map(|state| of_state(state, num_elements)).sum();
             num_elements * self.dtype().size_bytes() + states
         };
-        self.layout.params.iter().map(|param| of_param(param) as u64).sum()
+        let params = self.layout.params.iter().filter(|param| with_base || param.kind == ParamKind::Trained);
+        params.map(|param| of_param(param) as u64).sum()
+    }
+
+    fn saved_values(&self, params: impl Iterator<Item = ParamId>) -> (Vec<Saved>, Vec<TensorSpec>) {
+        let all: Vec<Saved> = params.map(|param| Saved { param, state: None }).collect();
+        let specs = all.iter().map(|&saved| self.spec(saved)).collect();
+        (all, specs)
     }
 
     /// All states of all parameters, in the order in which they are written.
     fn saved_states(&self) -> Vec<Saved> {
         let of_state = |id: StateId| {
-            let slots = &self.units[id.unit].group.slots[self.run_of(id).slots.clone()];
+            let slots = &self.groups[id.group.0].group.slots[self.run_of(id).slots.clone()];
             slots.iter().map(move |(param, _)| Saved { param: *param, state: Some(id) })
         };
         let mut all: Vec<Saved> = self.states().into_iter().flat_map(of_state).collect();
@@ -88,9 +103,9 @@ impl ParamStore {
 
     /// What this rank holds of a tensor.
     fn local(&self, saved: Saved) -> Result<Option<Local>> {
-        let unit = self.params[saved.param.0 as usize].unit.0 as usize;
+        let group = self.params[saved.param.0 as usize].group;
         let all = match saved.state {
-            None => self.local_of(unit, &self.units[unit].home)?,
+            None => self.local_of(group, &self.groups[group.0].home)?,
             Some(id) => self.local_state(id)?,
         };
         Ok(all.into_iter().find(|local| local.param == saved.param))

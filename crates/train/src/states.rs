@@ -1,8 +1,8 @@
 //! The states that an optimizer keeps, as it describes them.
 //!
-//! Parameters of a unit that have alike states and stand side by side are a run. A run's states are one tensor each, over this rank's
+//! Parameters of a group that have alike states and stand side by side are a run. A run's states are one tensor each, over this rank's
 //! part of the run, padding included, and one update is one kernel call a run. Most optimizers treat all parameters alike: one run
-//! a unit.
+//! a group.
 //!
 //! ```text
 //! unit k   q_proj ......... | pad | k_proj .... | pad | norm | pad |
@@ -17,13 +17,13 @@ use std::ops::Range;
 use std::path::Path;
 
 use optim::{Optimizer, StateSpec};
-use tensor::{Backend, DType, ModelLayout, Shape, Tensor, UnitId};
+use tensor::{Backend, DType, ModelLayout, Shape, Tensor};
 
 use crate::group::{ALIGN, Group, Stretch};
-use crate::store::{Local, zeros};
+use crate::store::{GroupId, Local, zeros};
 use crate::{ParamStore, Result};
 
-/// Parameters of a unit side by side whose states are alike, and this rank's part of them.
+/// Parameters of a group side by side whose states are alike, and this rank's part of them.
 #[derive(Debug)]
 pub(crate) struct StateRun {
     /// What is kept of each parameter.
@@ -39,7 +39,7 @@ pub(crate) struct StateRun {
 /// One state of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StateId {
-    pub(crate) unit: usize,
+    pub(crate) group: GroupId,
     pub(crate) run: usize,
     /// Which of the run's specs.
     pub(crate) state: usize,
@@ -99,14 +99,14 @@ pub(crate) fn shape_of(spec: &StateSpec, param: Shape) -> Shape {
 }
 
 impl ParamStore {
-    /// Allocates a unit's states if it has none.
-    pub(crate) fn ensure_states(&mut self, unit: UnitId) -> Result<()> {
-        let state = &self.units[unit.0 as usize];
+    /// Allocates a group's states if it has none.
+    pub(crate) fn ensure_states(&mut self, id: GroupId) -> Result<()> {
+        let state = &self.groups[id.0];
         if let (true, Some(optimizer)) = (state.states.is_empty(), &self.optimizer) {
             let dir = self.files.as_ref().filter(|files| files.optimizer).map(|files| files.dir.as_path());
             let alloc = |len: usize, dtype: Option<DType>| self.zero_state(len, dtype, dir);
             let runs = StateRun::all(&self.layout, &state.group, optimizer, self.shards.rank(), alloc)?;
-            self.units[unit.0 as usize].states = runs;
+            self.groups[id.0].states = runs;
             self.note_held();
         }
         Ok(())
@@ -119,9 +119,9 @@ impl ParamStore {
     /// All states in the order of a checkpoint; none before the first step. The same on all ranks.
     pub(crate) fn states(&self) -> Vec<StateId> {
         let mut all = Vec::new();
-        for (unit, state) in self.units.iter().enumerate() {
-            for (run, StateRun { specs, .. }) in state.states.iter().enumerate() {
-                all.extend((0..specs.len()).map(|state| StateId { unit, run, state }));
+        for (group, held) in self.groups.iter().enumerate() {
+            for (run, StateRun { specs, .. }) in held.states.iter().enumerate() {
+                all.extend((0..specs.len()).map(|state| StateId { group: GroupId(group), run, state }));
             }
         }
         all
@@ -129,7 +129,7 @@ impl ParamStore {
 
     /// The run of a state.
     pub(crate) fn run_of(&self, id: StateId) -> &StateRun {
-        &self.units[id.unit].states[id.run]
+        &self.groups[id.group.0].states[id.run]
     }
 
     /// The description of a state.
@@ -139,7 +139,7 @@ impl ParamStore {
 
     /// What this rank holds of a state, parameter by parameter; ranges count entries.
     pub(crate) fn local_state(&self, id: StateId) -> Result<Vec<Local>> {
-        let (run, group) = (self.run_of(id), &self.units[id.unit].group);
+        let (run, group) = (self.run_of(id), &self.groups[id.group.0].group);
         let of_run = |stretch: &Stretch| run.slots.contains(&stretch.slot);
         group.stretches(self.shards.rank()).filter(of_run).map(|stretch| run.local(id.state, &stretch)).collect()
     }

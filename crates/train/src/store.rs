@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use dist::{Communicator, Mesh, Pending, Reduced};
 use optim::{Optimizer, Place, StepScale};
+use tensor::ops::nf4::packed_bytes;
 use tensor::rng::Stream;
-use tensor::{Backend, DType, Init, ModelLayout, ParamId, Shape, Tensor, UnitId};
+use tensor::{Backend, DType, Init, ModelLayout, ParamId, ParamKind, Shape, Tensor, UnitId};
 
 use crate::Result;
 use crate::gather::Values;
@@ -88,10 +89,13 @@ pub struct ParamStore {
     pub(crate) files: Option<Files>,
     held: Held,
     pub(crate) params: Vec<ParamState>,
+    pub(crate) groups: Vec<GroupState>,
     pub(crate) units: Vec<UnitState>,
+    /// The first unit that trains something: backward goes no further down.
+    pub(crate) lowest_trained: usize,
     /// Gradients on their way into shards, oldest first.
-    pub(crate) reducing: VecDeque<(UnitId, Pending<Reduced>)>,
-    dtype: DType,
+    pub(crate) reducing: VecDeque<(GroupId, Pending<Reduced>)>,
+    pub(crate) dtype: DType,
     pub(crate) optimizer: Option<Optimizer>,
     /// Of what the optimizer draws.
     seed: u64,
@@ -104,9 +108,9 @@ pub struct ParamStore {
 /// One parameter.
 #[derive(Debug)]
 pub(crate) struct ParamState {
-    /// The unit that owns it.
-    pub(crate) unit: UnitId,
-    /// Which slot of that unit's group it is.
+    /// The group that holds it.
+    pub(crate) group: GroupId,
+    /// Which slot of that group it is.
     pub(crate) slot: usize,
     /// Visits in the running pass whose backward has not come yet.
     pub(crate) pending_uses: u32,
@@ -114,14 +118,29 @@ pub(crate) struct ParamState {
     pub(crate) has_gradient: bool,
 }
 
+/// Numbers the groups in the order of their units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GroupId(pub(crate) usize);
+
 /// One unit.
 #[derive(Debug)]
 pub(crate) struct UnitState {
+    /// The groups that a visit needs: those of its parameters, and those it borrows from.
+    pub(crate) needs: Vec<GroupId>,
+}
+
+/// Parameters of one unit that are held alike, in one flat buffer.
+#[derive(Debug)]
+pub(crate) struct GroupState {
+    /// The unit that owns them.
+    pub(crate) unit: UnitId,
+    pub(crate) kind: ParamKind,
+    /// How the parameters lie in their home.
     pub(crate) group: Group,
+    /// How their values lie where they are used, if not as in their home.
+    pub(crate) unpacked: Option<Group>,
     /// This rank's shard of the group's values, flat.
     pub(crate) home: Tensor,
-    /// The units whose groups a visit of this one needs: itself, and those it borrows from.
-    pub(crate) owners: Vec<UnitId>,
     /// The whole group's values, while they are here.
     pub(crate) values: Values,
     /// Running visits that use the group's values.
@@ -173,36 +192,44 @@ impl ParamStore {
         files: Option<Files>,
     ) -> Result<Self> {
         let mut params: Vec<Option<ParamState>> = layout.params.iter().map(|_| None).collect();
-        let mut units = Vec::with_capacity(layout.units.len());
+        let (mut groups, mut units) = (Vec::new(), Vec::with_capacity(layout.units.len()));
         for (index, spec) in layout.units.iter().enumerate() {
-            let group = Group::new(&layout, &spec.owns, mesh.shard.world_size());
-            let dir = files.as_ref().filter(|files| files.parameters).map(|files| files.dir.as_path());
-            let home = zeros(&*backend, group.shard_len, dtype, dir)?;
-            for (slot, (id, _)) in group.slots.iter().enumerate() {
-                let unit = UnitId(index as u32);
-                params[id.0 as usize] = Some(ParamState { unit, slot, pending_uses: 0, has_gradient: false });
+            let first = groups.len();
+            for kind in [ParamKind::Trained, ParamKind::Frozen, ParamKind::Nf4] {
+                let alike: Vec<ParamId> =
+                    spec.owns.iter().copied().filter(|id| layout.param(*id).kind == kind).collect();
+                if alike.is_empty() {
+                    continue;
+                }
+                let num_shards = mesh.shard.world_size();
+                let (group, unpacked, dtype) = match kind {
+                    ParamKind::Nf4 => {
+                        let group = Group::packed(&layout, &alike, num_shards);
+                        (group, Some(Group::new(&layout, &alike, 1)), DType::U8)
+                    }
+                    ParamKind::Trained | ParamKind::Frozen => (Group::new(&layout, &alike, num_shards), None, dtype),
+                };
+                let dir = files.as_ref().filter(|files| files.parameters).map(|files| files.dir.as_path());
+                let home = zeros(&*backend, group.shard_len, dtype, dir)?;
+                for (slot, (id, _)) in group.slots.iter().enumerate() {
+                    let group = GroupId(groups.len());
+                    params[id.0 as usize] = Some(ParamState { group, slot, pending_uses: 0, has_gradient: false });
+                }
+                groups.push(GroupState::new(UnitId(index as u32), kind, group, unpacked, home));
             }
-            units.push(UnitState {
-                group,
-                home,
-                owners: vec![UnitId(index as u32)],
-                values: Values::Away,
-                visits: 0,
-                grads: None,
-                shard_grads: None,
-                reduced: Reach::Nothing,
-                states: Vec::new(),
-            });
+            units.push(UnitState { needs: (first..groups.len()).map(GroupId).collect() });
         }
         let params: Vec<ParamState> =
             params.into_iter().map(|p| p.expect("every parameter belongs to one unit")).collect();
         for (unit, spec) in units.iter_mut().zip(&layout.units) {
-            for owner in spec.borrows.iter().map(|id| params[id.0 as usize].unit) {
-                if !unit.owners.contains(&owner) {
-                    unit.owners.push(owner);
+            for group in spec.borrows.iter().map(|id| params[id.0 as usize].group) {
+                if !unit.needs.contains(&group) {
+                    unit.needs.push(group);
                 }
             }
         }
+        let trains = |unit: &UnitState| unit.needs.iter().any(|id| groups[id.0].kind == ParamKind::Trained);
+        let lowest_trained = units.iter().position(trains).unwrap_or(units.len());
         let (shards, replicas) = (mesh.shard.clone(), mesh.replicate.clone());
         let reducing = VecDeque::new();
         Ok(Self {
@@ -215,7 +242,9 @@ impl ParamStore {
             files,
             held: Held::default(),
             params,
+            groups,
             units,
+            lowest_trained,
             reducing,
             dtype,
             optimizer: None,
@@ -267,18 +296,18 @@ impl ParamStore {
         let bytes = |len: usize, dtype: DType| (len * dtype.size_bytes()) as u64;
         let of = |tensor: &Option<Tensor>| tensor.as_ref().map_or(0, |t| t.len_bytes() as u64);
         let mut held = Held::default();
-        for unit in &self.units {
-            held.parameters += unit.home.len_bytes() as u64;
-            if !self.is_whole() && !matches!(unit.values, Values::Away) {
-                held.gathered += bytes(unit.group.len, self.dtype);
+        for group in &self.groups {
+            held.parameters += group.home.len_bytes() as u64;
+            if (!self.is_whole() || group.unpacked.is_some()) && !matches!(group.values, Values::Away) {
+                held.gathered += bytes(group.of_values().len, self.dtype);
             }
-            let local = if self.is_alone() && in_files(|f| f.gradients) { 0 } else { of(&unit.grads) };
-            let shard = if in_files(|f| f.gradients) { 0 } else { of(&unit.shard_grads) };
+            let local = if self.is_alone() && in_files(|f| f.gradients) { 0 } else { of(&group.grads) };
+            let shard = if in_files(|f| f.gradients) { 0 } else { of(&group.shard_grads) };
             held.gradients += local + shard;
-            held.optimizer += unit.states.iter().map(StateRun::len_bytes).sum::<u64>();
+            held.optimizer += group.states.iter().map(StateRun::len_bytes).sum::<u64>();
         }
-        for (unit, _) in &self.reducing {
-            let group = &self.units[unit.0 as usize].group;
+        for (id, _) in &self.reducing {
+            let group = &self.groups[id.0].group;
             held.gradients += bytes(group.len + group.shard_len, self.dtype);
         }
         if in_files(|f| f.parameters) {
@@ -309,7 +338,7 @@ impl ParamStore {
         self.is_whole() && self.replicas.world_size() == 1
     }
 
-    /// Names and values of all parameters, in checkpoint order. Writing to the tensors writes to the homes.
+    /// Names and values of all parameters but those in 4 bits, in checkpoint order. Writing to the tensors writes to the homes.
     /// `Error::Sharded` if this rank holds shards of them.
     pub fn parameters(&self) -> Result<Vec<(String, Tensor)>> {
         self.whole(self.local_values()?)
@@ -335,27 +364,33 @@ impl ParamStore {
     /// `Error::Sharded` if this rank holds shards of them.
     pub fn gradients(&mut self) -> Result<Vec<(String, Tensor)>> {
         let mut all = Vec::new();
-        for index in 0..self.units.len() {
-            if let Some(grads) = self.reduced_gradients(UnitId(index as u32))? {
-                all.extend(self.whole(self.local_of(index, &grads)?)?);
+        for id in self.trained_groups() {
+            if let Some(grads) = self.reduced_gradients(id)? {
+                all.extend(self.whole(self.local_of(id, &grads)?)?);
             }
         }
         Ok(all)
     }
 
-    /// What this rank holds of all parameters, in checkpoint order.
+    /// What this rank holds of all parameters but those in 4 bits, in checkpoint order.
     pub(crate) fn local_values(&self) -> Result<Vec<Local>> {
         let mut all = Vec::new();
-        for (index, unit) in self.units.iter().enumerate() {
-            all.extend(self.local_of(index, &unit.home)?);
+        for (index, group) in self.groups.iter().enumerate().filter(|(_, group)| group.kind != ParamKind::Nf4) {
+            all.extend(self.local_of(GroupId(index), &group.home)?);
         }
         all.sort_by_key(|local| local.param);
         Ok(all)
     }
 
-    /// The stretches of parameters in a shard of the unit, which may hold values, gradients or states.
-    pub(crate) fn local_of(&self, unit: usize, shard: &Tensor) -> Result<Vec<Local>> {
-        let stretches = self.units[unit].group.stretches(self.shards.rank());
+    /// The groups that are trained.
+    pub(crate) fn trained_groups(&self) -> Vec<GroupId> {
+        let trained = |id: &GroupId| self.groups[id.0].kind == ParamKind::Trained;
+        (0..self.groups.len()).map(GroupId).filter(trained).collect()
+    }
+
+    /// The stretches of parameters in a shard of the group, which may hold values, gradients or states.
+    pub(crate) fn local_of(&self, group: GroupId, shard: &Tensor) -> Result<Vec<Local>> {
+        let stretches = self.groups[group.0].group.stretches(self.shards.rank());
         let view =
             |s: crate::group::Stretch| Ok(Local { param: s.param, range: s.of_param, tensor: shard.rows(s.in_shard)? });
         stretches.map(view).collect()
@@ -374,26 +409,67 @@ impl ParamStore {
         all.into_iter().map(named).collect()
     }
 
-    /// Fills all parameters as their specs say, from a seed: the same for every dtype up to rounding, and for any shards.
+    /// Fills all parameters that belong to no adapter as their specs say, from a seed: the same for every dtype up to rounding, and
+    /// for any shards.
     pub fn init_random(&mut self, seed: u64) -> Result<()> {
-        const STEP: usize = STAGE_BYTES / 4;
-        let mut values = Vec::new();
-        for local in self.local_values()? {
-            let stream = Stream::new(seed, u64::from(local.param.0));
-            let init = self.layout.param(local.param).init;
-            for start in (0..local.range.len()).step_by(STEP) {
-                let end = (start + STEP).min(local.range.len());
-                values.clear();
-                values.resize(end - start, if init == Init::Zeros { 0.0f32 } else { 1.0 });
-                if init == Init::Normal {
-                    stream.fill_normal_from((local.range.start + start) as u64, &mut values, 0.02);
-                }
-                let source = self.backend.from_f32([values.len()], DType::F32, &values)?;
-                self.backend.copy(&mut local.tensor.rows(start..end)?, &source)?;
-            }
+        self.init_some(seed, self.layout.base_params().collect())
+    }
+
+    /// Fills the parameters of adapters so that they change nothing: all others must have their values.
+    pub fn init_adapters(&mut self, seed: u64) -> Result<()> {
+        self.init_some(seed, self.layout.adapter_params().collect())?;
+        self.init_magnitudes()
+    }
+
+    fn init_some(&mut self, seed: u64, chosen: Vec<ParamId>) -> Result<()> {
+        for id in chosen {
+            let stream = Stream::new(seed, u64::from(id.0));
+            self.set_param(id, &|local| self.init(local, stream))?;
         }
         // No step needs memory of these sizes again.
         self.backend.trim();
+        Ok(())
+    }
+
+    /// Fills a stretch of a parameter as its spec says.
+    fn init(&self, local: &Local, stream: Stream) -> Result<()> {
+        let spec = self.layout.param(local.param);
+        let mut values = Vec::new();
+        for (range, mut piece) in pieces(&local.tensor)? {
+            values.clear();
+            values.resize(range.len(), if spec.init == Init::Zeros { 0.0f32 } else { 1.0 });
+            let at = (local.range.start + range.start) as u64;
+            match spec.init {
+                Init::Normal => stream.fill_normal_from(at, &mut values, 0.02),
+                Init::Uniform => {
+                    let columns = spec.shape.rows_cols().1 as f64;
+                    stream.fill_uniform_from(at, &mut values, 1.0 / columns.sqrt());
+                }
+                Init::Ones | Init::Zeros => {}
+            }
+            let source = self.backend.from_f32([values.len()], DType::F32, &values)?;
+            self.backend.copy(&mut piece, &source)?;
+        }
+        Ok(())
+    }
+
+    /// Lets `fill` write what this rank holds of a parameter. One in 4 bits is filled whole, and packed then.
+    pub(crate) fn set_param(&self, id: ParamId, fill: &dyn Fn(&Local) -> Result<()>) -> Result<()> {
+        let held = self.params[id.0 as usize].group;
+        let group = &self.groups[held.0];
+        if group.kind != ParamKind::Nf4 {
+            let all = self.local_of(held, &group.home)?;
+            return all.iter().filter(|local| local.param == id).try_for_each(fill);
+        }
+        let len = self.layout.param(id).shape.num_elements();
+        let whole = self.backend.alloc(Shape::from([len]), self.dtype)?;
+        fill(&Local { param: id, range: 0..len, tensor: whole.clone() })?;
+        let mut packed = self.backend.alloc(Shape::from([packed_bytes(len)]), DType::U8)?;
+        self.backend.nf4_quantise(&mut packed, &whole)?;
+        for stretch in group.group.stretches(self.shards.rank()).filter(|stretch| stretch.param == id) {
+            let mut home = group.home.rows(stretch.in_shard)?;
+            self.backend.copy(&mut home, &packed.rows(stretch.of_param)?)?;
+        }
         Ok(())
     }
 
@@ -405,10 +481,10 @@ impl ParamStore {
             param.has_gradient = false;
             param.pending_uses = 0;
         }
-        for unit in &mut self.units {
-            unit.reduced = Reach::Nothing;
-            unit.visits = 0;
-            unit.values = Values::Away;
+        for group in &mut self.groups {
+            group.reduced = Reach::Nothing;
+            group.visits = 0;
+            group.values = Values::Away;
         }
         Ok(())
     }
@@ -417,19 +493,19 @@ impl ParamStore {
     pub fn gradient_norm(&mut self) -> Result<f64> {
         self.finish_reducing()?;
         let mut sum = 0.0;
-        for index in 0..self.units.len() {
-            if let Some(grads) = self.reduced_gradients(UnitId(index as u32))? {
+        for id in self.trained_groups() {
+            if let Some(grads) = self.reduced_gradients(id)? {
                 sum += self.backend.sum_of_squares(&grads)?;
             }
         }
         Ok(self.over_shards(sum)?.sqrt())
     }
 
-    /// Whether no weight has become infinite, NaN, or so large that its square is.
+    /// Whether no weight that is trained has become infinite, NaN, or so large that its square is.
     pub fn weights_are_finite(&self) -> Result<bool> {
         let mut sum = 0.0;
-        for unit in &self.units {
-            sum += self.backend.sum_of_squares(&unit.home)?;
+        for id in self.trained_groups() {
+            sum += self.backend.sum_of_squares(&self.groups[id.0].home)?;
         }
         Ok(self.over_shards(sum)?.is_finite())
     }
@@ -443,8 +519,8 @@ impl ParamStore {
     pub fn finish_step(&mut self, grad_scale: f32) -> Result<()> {
         self.finish_reducing()?;
         if !self.policy.optimizer_in_bwd {
-            for index in 0..self.units.len() {
-                self.step_unit(UnitId(index as u32), grad_scale)?;
+            for id in self.trained_groups() {
+                self.step_group(id, grad_scale)?;
             }
         }
         self.step += 1;
@@ -454,20 +530,21 @@ impl ParamStore {
     /// Allocates the optimizer states, for filling them from a checkpoint taken after `step` steps.
     pub(crate) fn restore_optimizer(&mut self, step: u64) -> Result<()> {
         self.step = step;
-        for index in 0..self.units.len() {
-            self.ensure_states(UnitId(index as u32))?;
+        for id in self.trained_groups() {
+            self.ensure_states(id)?;
         }
         Ok(())
     }
 
-    /// Updates this rank's shard of one unit.
-    pub(crate) fn step_unit(&mut self, unit: UnitId, grad_scale: f32) -> Result<()> {
-        let Some(grads) = self.reduced_gradients(unit)? else { return Ok(()) };
+    /// Updates this rank's shard of one group.
+    pub(crate) fn step_group(&mut self, id: GroupId, grad_scale: f32) -> Result<()> {
+        let Some(grads) = self.reduced_gradients(id)? else { return Ok(()) };
+        let unit = self.groups[id.0].unit;
         let _span = self.backend.span(|| format!("update unit {}", unit.0));
-        self.ensure_states(unit)?;
+        self.ensure_states(id)?;
         let scale = StepScale { lr: self.lr, step: self.step + 1, grad_scale };
         let optimizer = self.optimizer.as_ref().expect("training sets an optimizer first");
-        let UnitState { group, home, states, .. } = &mut self.units[unit.0 as usize];
+        let GroupState { group, home, states, .. } = &mut self.groups[id.0];
         let first = self.shards.rank() * group.shard_len;
         for run in states.iter_mut().filter(|run| !run.in_shard.is_empty()) {
             let range = run.in_shard.clone();
@@ -476,6 +553,29 @@ impl ParamStore {
             optimizer.step(&*self.backend, &mut param, run.tensors(), &grad, &scale, &place)?;
         }
         Ok(())
+    }
+}
+
+impl GroupState {
+    fn new(unit: UnitId, kind: ParamKind, group: Group, unpacked: Option<Group>, home: Tensor) -> Self {
+        Self {
+            unit,
+            kind,
+            group,
+            unpacked,
+            home,
+            values: Values::Away,
+            visits: 0,
+            grads: None,
+            shard_grads: None,
+            reduced: Reach::Nothing,
+            states: Vec::new(),
+        }
+    }
+
+    /// How the values lie where they are used.
+    pub(crate) fn of_values(&self) -> &Group {
+        self.unpacked.as_ref().unwrap_or(&self.group)
     }
 }
 

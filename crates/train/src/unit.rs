@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tensor::{GradientTarget, ParamId, ParamView, Phase, Result, UnitHost, UnitId, UnitKind};
+use tensor::{GradientTarget, ParamId, ParamKind, ParamView, Phase, Result, UnitHost, UnitId, UnitKind};
 
 use crate::{Error, ParamStore};
 
@@ -12,9 +12,10 @@ impl ParamStore {
         let spec = self.layout.unit(unit);
         let view = |&id: &ParamId| {
             let param = &self.params[id.0 as usize];
-            let range = self.units[param.unit.0 as usize].group.slots[param.slot].1.clone();
-            let tensor = self.here(param.unit).rows(range)?.reshape(self.layout.param(id).shape)?;
-            Ok(ParamView { id, tensor, trainable: true })
+            let spec = self.layout.param(id);
+            let range = self.groups[param.group.0].of_values().slots[param.slot].1.clone();
+            let tensor = self.here(param.group).rows(range)?.reshape(spec.shape)?;
+            Ok(ParamView { id, tensor, trainable: spec.kind == ParamKind::Trained })
         };
         spec.owns.iter().chain(&spec.borrows).map(view).collect()
     }
@@ -25,7 +26,7 @@ impl UnitHost for ParamStore {
         self.bring(unit, phase).map_err(host_error)?;
         let views = self.views(unit)?;
         if phase == Phase::Forward {
-            for view in views.iter() {
+            for view in views.iter().filter(|view| view.trainable) {
                 self.params[view.id.0 as usize].pending_uses += 1;
             }
         }
@@ -35,13 +36,14 @@ impl UnitHost for ParamStore {
     fn leave(&mut self, unit: UnitId, phase: Phase) -> Result<()> {
         if phase == Phase::Backward {
             let spec = self.layout.unit(unit);
-            for id in spec.owns.iter().chain(&spec.borrows) {
+            let trained = |id: &&ParamId| self.layout.param(**id).kind == ParamKind::Trained;
+            for id in spec.owns.iter().chain(&spec.borrows).filter(trained) {
                 self.params[id.0 as usize].pending_uses -= 1;
             }
-            for at in 0..self.units[unit.0 as usize].owners.len() {
-                let owner = self.units[unit.0 as usize].owners[at];
-                if self.is_finished(owner) {
-                    self.finish_gradients(owner).map_err(host_error)?;
+            for at in 0..self.units[unit.0 as usize].needs.len() {
+                let group = self.units[unit.0 as usize].needs[at];
+                if self.is_finished(group) {
+                    self.finish_gradients(group).map_err(host_error)?;
                 }
             }
         }
@@ -56,8 +58,7 @@ impl UnitHost for ParamStore {
     }
 
     fn gradient(&mut self, param: ParamId) -> Result<GradientTarget> {
-        let unit = self.params[param.0 as usize].unit;
-        self.ensure_gradients(unit)?;
+        self.ensure_gradients(self.params[param.0 as usize].group)?;
         let tensor = self.gradient_view(param)?;
         let accumulate = std::mem::replace(&mut self.params[param.0 as usize].has_gradient, true);
         Ok(GradientTarget { tensor, accumulate })

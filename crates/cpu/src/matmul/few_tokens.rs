@@ -32,13 +32,14 @@ pub(crate) fn shared_len(m: usize, k: usize) -> usize {
     m.next_multiple_of(NR) * k
 }
 
-/// `y = x w^T` with at most [`FEW_TOKENS`] tokens.
+/// `y (+)= x w^T` with at most [`FEW_TOKENS`] tokens.
 pub(super) fn few_tokens<T: Element, O: Element>(
     backend: &CpuBackend,
     y: &mut [O],
     x: &[T],
     w: &[T],
     (m, n, k): (usize, usize, usize),
+    accumulate: bool,
 ) -> Result<()> {
     /// Rows of the weight that are widened together.
     const ROWS: usize = 2 * MR;
@@ -82,7 +83,7 @@ pub(super) fn few_tokens<T: Element, O: Element>(
             // SAFETY: tasks differ in rows of the weight, which are columns of y.
             #[expect(unsafe_code, reason = "each element of y belongs to one task")]
             let y = unsafe { y.slice(token * n + rows.start..token * n + rows.end) };
-            store(isa, y, &line[..rows.len()], false);
+            store(isa, y, &line[..rows.len()], accumulate);
         }
     });
     Ok(())

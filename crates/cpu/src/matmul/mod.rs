@@ -32,17 +32,17 @@ use crate::numbers::{Element, with_element};
 
 pub(crate) use few_tokens::{FEW_TOKENS, shared_len as few_tokens_shared_len};
 
-/// `y = x w^T`.
-pub(crate) fn nt(backend: &CpuBackend, y: &mut Tensor, x: &Tensor, w: &Tensor) -> Result<()> {
+/// `y (+)= x w^T`.
+pub(crate) fn nt(backend: &CpuBackend, y: &mut Tensor, x: &Tensor, w: &Tensor, accumulate: bool) -> Result<()> {
     let MatmulDims { m, n, k } = check_nt(y, x, w)?;
     with_element!(x.dtype(), T => with_element!(y.dtype(), O => {
         let (x, w) = (Read::<T>::of(x)?, Read::<T>::of(w)?);
         let mut y = Write::<O>::of(y)?;
         if m <= FEW_TOKENS {
-            return few_tokens::few_tokens(backend, &mut y, &x, &w, (m, n, k));
+            return few_tokens::few_tokens(backend, &mut y, &x, &w, (m, n, k), accumulate);
         }
         let product = Product { m, n, k, a: Factor::Plain(&x), b: Factor::Transposed(&w) };
-        product.run(backend, &mut y, false)
+        product.run(backend, &mut y, accumulate)
     }))
 }
 

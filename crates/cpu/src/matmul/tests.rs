@@ -61,8 +61,8 @@ fn check_layouts(backend: &dyn Backend, dims: MatmulDims, out: DType) {
     let (dy, dy_values) = normal(backend, 3, [m, n], DType::Bf16);
 
     let (mut y, mut expected) = normal(backend, 4, [m, n], out);
-    backend.matmul_nt(&mut y, &x, &w).expect("shapes fit");
-    matmul::matmul_nt(&mut expected, &x_values, &w_values, dims);
+    backend.matmul_nt(&mut y, &x, &w, false).expect("shapes fit");
+    matmul::matmul_nt(&mut expected, &x_values, &w_values, dims, false);
     check("y", &y, &expected, k);
 
     for accumulate in [false, true] {
@@ -111,7 +111,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
             let backend: &dyn Backend = &backend(isa, threads);
             let (x, w) = (normal(backend, 1, [99, 700], DType::Bf16).0, normal(backend, 2, [45, 700], DType::Bf16).0);
             let mut y = normal(backend, 3, [99, 45], DType::F32).0;
-            backend.matmul_nt(&mut y, &x, &w).expect("shapes fit");
+            backend.matmul_nt(&mut y, &x, &w, false).expect("shapes fit");
             wide(backend, &y)
         });
         assert!(one == two && one == three, "{isa}");
@@ -133,7 +133,7 @@ fn subnormal_factors_count_as_zero() {
             backend.zeros(Shape::new(&[rows, columns]), DType::F32).expect("small tensors fit")
         };
         let (mut y, mut dw) = (zeros(m, n), zeros(n, k));
-        backend.matmul_nt(&mut y, &tensor(tiny, m, k), &tensor(large, n, k)).expect("shapes fit");
+        backend.matmul_nt(&mut y, &tensor(tiny, m, k), &tensor(large, n, k), false).expect("shapes fit");
         assert!(wide(backend, &y).iter().all(|&y| y == f64::from(product) * k as f64), "{isa}");
         backend.matmul_tn(&mut dw, &tensor(tiny, m, n), &tensor(large, m, k), false).expect("shapes fit");
         assert!(wide(backend, &dw).iter().all(|&dw| dw == f64::from(product) * m as f64), "{isa}");

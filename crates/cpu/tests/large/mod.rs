@@ -47,8 +47,8 @@ fn products_with_long_sums_and_many_rows() {
             let what = format!("{dims:?} on {}", backend.describe());
 
             let (mut y, mut expected) = (dy.clone(), dy_wide.clone());
-            backend.matmul_nt(&mut y, &x, &w).unwrap();
-            matmul::matmul_nt(&mut expected, &x_wide, &w_wide, dims);
+            backend.matmul_nt(&mut y, &x, &w, false).unwrap();
+            matmul::matmul_nt(&mut expected, &x_wide, &w_wide, dims, false);
             assert_close(&format!("y of {what}"), &wide(backend, &y), &expected, BOUND);
 
             let (dy, _) = normal(backend, 3, &[m, n]);
@@ -146,11 +146,12 @@ fn loss_over_several_chunks() {
             let ((mut dh, mut dh_wide), (mut dw, mut dw_wide)) =
                 (normal(backend, 4, &[num_tokens, dim]), normal(backend, 5, &[vocab as usize, dim]));
             let out = HeadLossOut { loss: &mut loss, dh: Some(&mut dh), dw: Some((&mut dw, accumulate)) };
-            backend.head_loss(out, &h, &w, &label_tensor, 0.01).unwrap();
+            backend.head_loss(out, &h, &w, &label_tensor, 0.01, None).unwrap();
             let scale = f64::from(0.01f32);
             let dw_expected = Some((&mut *dw_wide, accumulate));
             let dh_expected = Some(&mut *dh_wide);
-            head_loss::head_loss(&mut loss_wide[0], dh_expected, dw_expected, &h_wide, &w_wide, &labels, dim, scale);
+            let expected = &mut loss_wide[0];
+            head_loss::head_loss(expected, dh_expected, dw_expected, &h_wide, &w_wide, &labels, dim, scale, None);
             let found = f64::from(backend.read_scalar(&loss).unwrap());
             assert_close("loss", slice::from_ref(&found), &loss_wide, BOUND);
             assert_close("dh", &wide(backend, &dh), &dh_wide, BOUND);

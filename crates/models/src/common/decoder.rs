@@ -2,13 +2,17 @@
 //!
 //! Shapes: tokens, labels, positions, doc_start: (B, T) i32; h: (B*T, D); logits: (rows, V) f32.
 
+use std::cell::OnceCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use tensor::{
-    Backend, Cx, DType, Init, ModelLayout, ParamId, ParamSpec, Result, Shape, Tensor, UnitId, UnitKind, UnitSpec, Var,
+    AdapterSpec, Backend, Cx, DType, Init, ModelLayout, ParamId, ParamKind, ParamSpec, Result, Shape, Tensor, UnitId,
+    UnitKind, UnitSpec, Var,
 };
 
 use super::block::{Block, Pass, Stacked};
+use super::lora::{BlockAdapters, LoraConfig, LoraModule, Sizes, adapt, adapt_head};
 use super::rope::inverse_frequencies;
 use super::{DecoderConfig, KvCache};
 
@@ -35,32 +39,52 @@ pub struct Decoder {
 }
 
 /// Parameters of the last unit.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Head {
     unit: UnitId,
     norm: ParamId,
     weight: ParamId,
+    adapter: Option<AdapterSpec>,
 }
 
 const EMBEDDING_UNIT: UnitId = UnitId(0);
 
 impl Decoder {
-    /// A decoder of the given shape, with Hugging Face's parameter names.
+    /// A decoder of the given shape, with Hugging Face's parameter names, that is trained whole.
     pub fn new(config: DecoderConfig) -> crate::Result<Self> {
+        Self::with_adapters(config, None)
+    }
+
+    /// A decoder of which only adapters are trained, if there are any.
+    pub fn with_adapters(config: DecoderConfig, lora: Option<&LoraConfig>) -> crate::Result<Self> {
         config.validate()?;
         let mut list = LayoutBuilder::default();
         let [d, v] = [config.hidden_size, config.vocab_size];
         let embedding = list.param("model.embed_tokens.weight", &[v, d], "(vocab_size, hidden_size)", Init::Normal);
         list.unit(UnitKind::Embedding, vec![]);
-        let blocks = (0..config.num_hidden_layers).map(|layer| Arc::new(list.block(layer, &config))).collect();
-        let norm = list.param("model.norm.weight", &[d], "(hidden_size)", Init::Ones);
+        let mut blocks: Vec<Block> = (0..config.num_hidden_layers).map(|layer| list.block(layer, &config)).collect();
+        let norm = list.param("model.norm.weight", &[d], "(hidden_size)", config.norm_init());
         let (weight, borrows) = if config.tie_word_embeddings {
             (embedding, vec![embedding])
         } else {
             (list.param("lm_head.weight", &[v, d], "(vocab_size, hidden_size)", Init::Normal), vec![])
         };
-        let head = Head { unit: list.unit(UnitKind::Head, borrows), norm, weight };
+        let mut head = Head { unit: list.unit(UnitKind::Head, borrows), norm, weight, adapter: None };
+        if let Some(lora) = lora {
+            let sizes = Sizes {
+                q: config.num_attention_heads * config.head_dim,
+                kv: config.num_key_value_heads * config.head_dim,
+                f: config.intermediate_size,
+                d: config.hidden_size,
+            };
+            if config.tie_word_embeddings && lora.modules.contains(&LoraModule::Head) {
+                return Err(crate::Error::TiedHead);
+            }
+            adapt(&mut list.layout, &mut blocks, config.family, &sizes, lora);
+            head.adapter = adapt_head(&mut list.layout, head.unit, head.weight, lora);
+        }
         let inv_freq = inverse_frequencies(&config);
+        let blocks = blocks.into_iter().map(Arc::new).collect();
         Ok(Self { config: Arc::new(config), layout: list.layout, embedding, blocks, head, inv_freq })
     }
 
@@ -78,13 +102,42 @@ impl Decoder {
     /// at. `scale` must be final: gradients are born with it.
     pub fn loss(&self, cx: &mut Cx<'_>, batch: &ModelBatch, labels: &Tensor, scale: f32) -> Result<Tensor> {
         let h = self.hidden(cx, batch, None)?;
-        let (head, config) = (self.head, Arc::clone(&self.config));
+        let (head, config) = (self.head.clone(), Arc::clone(&self.config));
         let labels = labels.reshape([labels.num_elements()])?;
         let loss = cx.unit(head.unit, &[h], move |cx, inputs| {
-            let x = cx.rms_norm(&inputs[0], head.norm, config.rms_norm_eps as f32)?;
-            cx.head_loss(&x, head.weight, &labels, scale)
+            let x = cx.rms_norm(&inputs[0], head.norm, config.norm())?;
+            let cap = final_soft_cap(&config);
+            match &head.adapter {
+                None => cx.head_loss(&x, head.weight, &labels, scale, cap),
+                Some(adapter) => cx.head_loss_adapted(&x, adapter, &labels, scale, cap),
+            }
         })?;
         Ok(loss.tensor().clone())
+    }
+
+    /// The log-probability of each label, (B*T) f32, 0 for masked ones; `labels` (B, T) i32 are aligned with the tokens they are
+    /// predicted at. With `parts` also the mean of all logits of each of so many equal parts of the batch's rows: (parts) f32.
+    pub fn label_log_probs(
+        &self,
+        cx: &mut Cx<'_>,
+        batch: &ModelBatch,
+        labels: &Tensor,
+        parts: Option<usize>,
+    ) -> Result<(Var, Option<Tensor>)> {
+        let h = self.hidden(cx, batch, None)?;
+        let (head, config) = (self.head.clone(), Arc::clone(&self.config));
+        let labels = labels.reshape([labels.num_elements()])?;
+        // A unit has one output; this one is only looked at.
+        let means = Rc::new(OnceCell::new());
+        let seen = Rc::clone(&means);
+        let log_probs = cx.unit(head.unit, &[h], move |cx, inputs| {
+            let x = cx.rms_norm(&inputs[0], head.norm, config.norm())?;
+            if let (Some(parts), None) = (parts, seen.get()) {
+                let _ = seen.set(cx.mean_logits(&x, head.weight, parts, final_soft_cap(&config))?);
+            }
+            cx.label_log_probs(&x, head.weight, &labels, final_soft_cap(&config))
+        })?;
+        Ok((log_probs, means.get().cloned()))
     }
 
     /// The logits of every token of a batch: (B*T, V) f32.
@@ -113,8 +166,8 @@ impl Decoder {
     /// Embedding and blocks: (B*T, D).
     fn hidden(&self, cx: &mut Cx<'_>, batch: &ModelBatch, cache: Option<&KvCache>) -> Result<Var> {
         let pass = Arc::new(self.pass(cx.backend(), batch, cache)?);
-        let (tokens, embedding) = (batch.tokens.clone(), self.embedding);
-        let mut h = cx.unit(EMBEDDING_UNIT, &[], move |cx, _| cx.embedding(&tokens, embedding))?;
+        let (tokens, embedding, scale) = (batch.tokens.clone(), self.embedding, self.config.embedding_scale());
+        let mut h = cx.unit(EMBEDDING_UNIT, &[], move |cx, _| cx.embedding(&tokens, embedding, scale))?;
         for block in &self.blocks {
             let (unit, block) = (block.unit, Arc::clone(block));
             let (config, pass) = (Arc::clone(&self.config), Arc::clone(&pass));
@@ -124,10 +177,14 @@ impl Decoder {
     }
 
     fn head_logits(&self, cx: &mut Cx<'_>, h: Var) -> Result<Tensor> {
-        let (head, config) = (self.head, Arc::clone(&self.config));
+        let (head, config) = (self.head.clone(), Arc::clone(&self.config));
         let logits = cx.unit(head.unit, &[h], move |cx, inputs| {
-            let x = cx.rms_norm(&inputs[0], head.norm, config.rms_norm_eps as f32)?;
-            Ok(Var::constant(cx.logits(&x, head.weight)?))
+            let x = cx.rms_norm(&inputs[0], head.norm, config.norm())?;
+            let cap = final_soft_cap(&config);
+            Ok(Var::constant(match &head.adapter {
+                None => cx.logits(&x, head.weight, cap)?,
+                Some(adapter) => cx.logits_adapted(&x, adapter, cap)?,
+            }))
         })?;
         Ok(logits.tensor().clone())
     }
@@ -144,6 +201,11 @@ impl Decoder {
     }
 }
 
+/// The soft cap on logits.
+fn final_soft_cap(config: &DecoderConfig) -> Option<f32> {
+    config.final_logit_softcapping.map(|cap| cap as f32)
+}
+
 /// Numbers parameters and units as they are listed.
 #[derive(Default)]
 struct LayoutBuilder {
@@ -155,7 +217,13 @@ struct LayoutBuilder {
 impl LayoutBuilder {
     fn param(&mut self, name: impl Into<String>, dims: &[usize], meaning: &'static str, init: Init) -> ParamId {
         let id = ParamId(self.layout.params.len() as u32);
-        self.layout.params.push(ParamSpec { name: name.into(), shape: Shape::new(dims), meaning, init });
+        self.layout.params.push(ParamSpec {
+            name: name.into(),
+            shape: Shape::new(dims),
+            meaning,
+            init,
+            kind: ParamKind::Trained,
+        });
         self.open.push(id);
         id
     }
@@ -173,6 +241,7 @@ impl LayoutBuilder {
         let kv = config.num_key_value_heads * config.head_dim;
         let (q_rows, kv_rows) =
             ("(num_attention_heads * head_dim, hidden_size)", "(num_key_value_heads * head_dim, hidden_size)");
+        let of_norm = config.norm_init();
         let mut param = |name: &str, dims: &[usize], meaning, init| {
             self.param(format!("model.layers.{layer}.{name}"), dims, meaning, init)
         };
@@ -183,11 +252,11 @@ impl LayoutBuilder {
                 .map(|(name, len, meaning)| param(&format!("self_attn.{name}_proj.bias"), &[len], meaning, Init::Zeros))
         });
         let head_norms = config.qk_norm.then(|| {
-            ["q", "k"].map(|name| param(&format!("self_attn.{name}_norm.weight"), &[h], "(head_dim)", Init::Ones))
+            ["q", "k"].map(|name| param(&format!("self_attn.{name}_norm.weight"), &[h], "(head_dim)", of_norm))
         });
         let mut weight =
             |name: &str, dims: &[usize], meaning, init| param(&format!("{name}.weight"), dims, meaning, init);
-        let attention_norm = weight("input_layernorm", &[d], "(hidden_size)", Init::Ones);
+        let attention_norm = weight("input_layernorm", &[d], "(hidden_size)", of_norm);
         let qkv = if config.stacks_weights {
             let rows = "((num_attention_heads + 2 * num_key_value_heads) * head_dim, hidden_size)";
             Stacked::Together(weight("self_attn.qkv_proj", &[q + 2 * kv, d], rows, Init::Normal))
@@ -199,7 +268,11 @@ impl LayoutBuilder {
             ])
         };
         let o_proj = weight("self_attn.o_proj", &[d, q], "(hidden_size, num_attention_heads * head_dim)", Init::Normal);
-        let mlp_norm = weight("post_attention_layernorm", &[d], "(hidden_size)", Init::Ones);
+        let mut post_norm = |name| config.post_norms.then(|| weight(name, &[d], "(hidden_size)", of_norm));
+        let attention_post_norm = post_norm("post_attention_layernorm");
+        let mlp_post_norm = post_norm("post_feedforward_layernorm");
+        let mlp_norm = if config.post_norms { "pre_feedforward_layernorm" } else { "post_attention_layernorm" };
+        let mlp_norm = weight(mlp_norm, &[d], "(hidden_size)", of_norm);
         let gate_up = if config.stacks_weights {
             Stacked::Together(weight(
                 "mlp.gate_up_proj",
@@ -214,6 +287,20 @@ impl LayoutBuilder {
         };
         let down_proj = weight("mlp.down_proj", &[d, f], "(hidden_size, intermediate_size)", Init::Normal);
         let unit = self.unit(UnitKind::Block, vec![]);
-        Block { unit, layer, attention_norm, qkv, biases, head_norms, o_proj, mlp_norm, gate_up, down_proj }
+        Block {
+            unit,
+            layer,
+            attention_norm,
+            qkv,
+            biases,
+            head_norms,
+            o_proj,
+            attention_post_norm,
+            mlp_norm,
+            gate_up,
+            down_proj,
+            mlp_post_norm,
+            adapters: BlockAdapters::default(),
+        }
     }
 }

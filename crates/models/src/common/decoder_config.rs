@@ -1,5 +1,9 @@
 //! The shape of a decoder, in the words of `config.json`.
 
+use tensor::Init;
+use tensor::ops::glu::Activation;
+use tensor::ops::rms_norm::{NormWeight, RmsNorm};
+
 use crate::families::Family;
 use crate::{Error, Result};
 
@@ -29,6 +33,15 @@ pub struct SlidingWindow {
     pub tokens: usize,
     /// Blocks before this one see everything.
     pub first_layer: usize,
+    /// From there on every so-manieth block has the window, that one first; 1 = all of them.
+    pub every: usize,
+}
+
+impl SlidingWindow {
+    /// Whether a block has the window.
+    pub fn covers(&self, layer: usize) -> bool {
+        layer >= self.first_layer && (layer - self.first_layer).is_multiple_of(self.every)
+    }
 }
 
 /// The shape of a decoder-only transformer.
@@ -68,12 +81,49 @@ pub struct DecoderConfig {
     pub qk_norm: bool,
     /// A window on what tokens see; `None` = everything before them.
     pub sliding_window: Option<SlidingWindow>,
+    /// What gates of the feed-forward layer go through.
+    pub hidden_act: Activation,
+    /// What the weights of norms are.
+    pub norm_weight: NormWeight,
+    /// Whether what attention and the feed-forward layer add is normed before.
+    pub post_norms: bool,
+    /// Whether embeddings are multiplied by the root of the hidden size.
+    pub scales_embedding: bool,
+    /// Scores of attention are divided by the root of this; `None` = by the root of H.
+    pub query_pre_attn_scalar: Option<f64>,
+    /// Soft cap on scores of attention; `None` = none.
+    pub attn_logit_softcapping: Option<f64>,
+    /// Soft cap on logits; `None` = none.
+    pub final_logit_softcapping: Option<f64>,
 }
 
 impl DecoderConfig {
     /// Tokens that a query of a block sees, itself the last; `None` = all before it.
     pub fn window_of(&self, layer: usize) -> Option<usize> {
-        self.sliding_window.filter(|window| layer >= window.first_layer).map(|window| window.tokens)
+        self.sliding_window.filter(|window| window.covers(layer)).map(|window| window.tokens)
+    }
+
+    /// How its norms compute.
+    pub(super) fn norm(&self) -> RmsNorm {
+        RmsNorm { eps: self.rms_norm_eps as f32, weight: self.norm_weight }
+    }
+
+    /// What weights of norms begin with, so that they leave normed rows alone.
+    pub(super) fn norm_init(&self) -> Init {
+        match self.norm_weight {
+            NormWeight::Plain => Init::Ones,
+            NormWeight::FromOne => Init::Zeros,
+        }
+    }
+
+    /// What embeddings are multiplied by.
+    pub(super) fn embedding_scale(&self) -> f32 {
+        if self.scales_embedding { (self.hidden_size as f64).sqrt() as f32 } else { 1.0 }
+    }
+
+    /// What scores of attention are multiplied by.
+    pub(super) fn attention_scale(&self) -> f32 {
+        1.0 / self.query_pre_attn_scalar.map_or(self.head_dim as f32, |scalar| scalar as f32).sqrt()
     }
 }
 
@@ -102,7 +152,7 @@ impl DecoderConfig {
             let expected = format!("a divisor of num_attention_heads = {}", self.num_attention_heads);
             return wrong("num_key_value_heads", &expected, self.num_key_value_heads);
         }
-        if self.sliding_window.is_some_and(|window| window.tokens == 0) {
+        if self.sliding_window.is_some_and(|window| window.tokens == 0 || window.every == 0) {
             return wrong("sliding_window", "at least 1", 0);
         }
         if self.head_dim == 0 || !self.head_dim.is_multiple_of(2) {

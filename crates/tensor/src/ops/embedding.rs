@@ -1,7 +1,8 @@
-//! Token embedding: `y[t] = w[tokens[t]]`.
+//! Token embedding: `y[t] = scale w[tokens[t]]`.
 //!
 //! Shapes:  tokens: (T) i32; y, dy: (T, D); w, dw: (V, D).
-//! Numbers: storage f32 or bf16; rows are copied; dw is summed per row in token order.
+//! Numbers: storage f32 or bf16; products with the scale are taken in f32 and rounded once, so that a scale of 1 copies rows;
+//!          dw is summed per row in token order.
 //! Grads:   dw accumulates or is zeroed first, by flag.
 //! Errors:  `Error::Index` if a token is not in 0..V.
 
@@ -41,18 +42,20 @@ pub fn check_tokens(op: &'static str, tokens: &[i32], vocab: usize) -> Result<()
 }
 
 /// Reference of the forward pass; `dim` is D.
-pub fn embedding_forward<T: Float>(y: &mut [T], tokens: &[i32], w: &[T], dim: usize) {
+pub fn embedding_forward<T: Float>(y: &mut [T], tokens: &[i32], w: &[T], dim: usize, scale: T) {
     for (t, &token) in tokens.iter().enumerate() {
-        y[t * dim..][..dim].copy_from_slice(&w[token as usize * dim..][..dim]);
+        for d in 0..dim {
+            y[t * dim + d] = scale * w[token as usize * dim + d];
+        }
     }
 }
 
 /// Reference of the backward pass; `dim` is D.
-pub fn embedding_backward<T: Float>(dw: &mut [T], dy: &[T], tokens: &[i32], dim: usize, accumulate: bool) {
+pub fn embedding_backward<T: Float>(dw: &mut [T], dy: &[T], tokens: &[i32], dim: usize, scale: T, accumulate: bool) {
     if !accumulate {
         dw.fill(T::ZERO);
     }
     for (t, &token) in tokens.iter().enumerate() {
-        add_scaled(&mut dw[token as usize * dim..][..dim], T::ONE, &dy[t * dim..][..dim]);
+        add_scaled(&mut dw[token as usize * dim..][..dim], scale, &dy[t * dim..][..dim]);
     }
 }

@@ -1,14 +1,16 @@
-//! Output head and cross entropy together: loss = scale * sum over unmasked tokens of -log of the label's softmax(h w^T).
+//! Output head and cross entropy together: loss = scale * sum over unmasked tokens of -log of the label's softmax(h w^T). With a
+//! soft cap c every logit x is c tanh(x / c) instead.
 //!
 //! Shapes:  h, dh: (T, D); w, dw: (V, D); labels: (T) i32, already aligned with h (the loss never shifts), `IGNORE_INDEX` =
 //!          masked; loss: (1) f32.
 //! Numbers: storage f32 or bf16; logits, softmax and sums in f32. No (T, V) matrix is ever held: masked tokens are dropped
 //!          and the others walked in chunks; with bf16 gradients each chunk's part of dw is rounded once.
 //!          The gradients of logits may be rounded to the dtype of h before they meet w and h.
-//! Grads:   dlogits = scale * (softmax - onehot(label)); dh is overwritten (rows of masked tokens are zero); dw
+//! Grads:   dlogits = scale * (softmax - onehot(label)), times 1 - tanh(x / c)^2 under a soft cap; dh is overwritten (rows of masked tokens are zero); dw
 //!          accumulates or overwrites by flag; loss accumulates.
 //! Errors:  `Error::Index` if a label is neither `IGNORE_INDEX` nor in 0..V.
 
+use super::elementwise;
 use super::{
     Float, IGNORE_INDEX, add_scaled, dot, expect_2d, expect_dtype, expect_dtype_or_f32, expect_float, expect_shape,
 };
@@ -28,33 +30,72 @@ pub struct HeadLossOut<'a> {
 /// Checks a call: (T, D, V).
 pub fn check(out: &HeadLossOut<'_>, h: &Tensor, w: &Tensor, labels: &Tensor) -> Result<(usize, usize, usize)> {
     let op = "head_loss";
+    let sizes = check_head(op, h, w, labels)?;
+    expect_shape(op, "loss", out.loss, &[1])?;
+    expect_dtype(op, "loss", out.loss, DType::F32)?;
+    check_gradients(op, out.dh.as_deref(), out.dw.as_ref().map(|(dw, _)| &**dw), h, w)?;
+    Ok(sizes)
+}
+
+/// Checks the inputs of a head: (T, D, V).
+pub(crate) fn check_head(op: &'static str, h: &Tensor, w: &Tensor, labels: &Tensor) -> Result<(usize, usize, usize)> {
     let ((num_tokens, dim), (vocab, _)) = (expect_2d(op, "h", h)?, expect_2d(op, "w", w)?);
     let dtype = expect_float(op, "h", h)?;
     expect_shape(op, "w", w, &[vocab, dim])?;
     expect_dtype(op, "w", w, dtype)?;
     expect_shape(op, "labels", labels, &[num_tokens])?;
     expect_dtype(op, "labels", labels, DType::I32)?;
-    expect_shape(op, "loss", out.loss, &[1])?;
-    expect_dtype(op, "loss", out.loss, DType::F32)?;
-    if let Some(dh) = &out.dh {
-        expect_shape(op, "dh", dh, &[num_tokens, dim])?;
-        expect_dtype(op, "dh", dh, dtype)?;
-    }
-    if let Some((dw, _)) = &out.dw {
-        expect_shape(op, "dw", dw, &[vocab, dim])?;
-        expect_dtype_or_f32(op, "dw", dw, dtype)?;
-    }
     Ok((num_tokens, dim, vocab))
 }
 
+/// Checks the gradients of a head whose inputs are as they should be.
+pub(crate) fn check_gradients(
+    op: &'static str,
+    dh: Option<&Tensor>,
+    dw: Option<&Tensor>,
+    h: &Tensor,
+    w: &Tensor,
+) -> Result<()> {
+    if let Some(dh) = dh {
+        expect_shape(op, "dh", dh, h.dims())?;
+        expect_dtype(op, "dh", dh, h.dtype())?;
+    }
+    if let Some(dw) = dw {
+        expect_shape(op, "dw", dw, w.dims())?;
+        expect_dtype_or_f32(op, "dw", dw, w.dtype())?;
+    }
+    Ok(())
+}
+
 /// `Error::Index` unless every label is `IGNORE_INDEX` or in 0..vocab; for backends that see the labels on the host.
-pub fn check_labels(labels: &[i32], vocab: usize) -> Result<()> {
+pub fn check_labels(op: &'static str, labels: &[i32], vocab: usize) -> Result<()> {
     match labels.iter().find(|&&l| l != IGNORE_INDEX && (l < 0 || l as usize >= vocab)) {
         None => Ok(()),
         Some(&l) => {
             let what = "label in the vocabulary";
-            Err(Error::Index { op: "head_loss", what, index: i64::from(l), bound: vocab })
+            Err(Error::Index { op, what, index: i64::from(l), bound: vocab })
         }
+    }
+}
+
+/// The logits of one token, soft-capped where there is a cap.
+pub(crate) struct Logits<T> {
+    /// One a row of the weight.
+    pub(crate) values: Vec<T>,
+    /// What each changes by with the logit before the cap.
+    pub(crate) slopes: Vec<T>,
+    /// The logarithm of the sum of their exponentials.
+    pub(crate) lse: T,
+}
+
+impl<T: Float> Logits<T> {
+    /// Those of the row `h`.
+    pub(crate) fn of(h: &[T], w: &[T], soft_cap: Option<T>) -> Self {
+        let cap = |logit: T| soft_cap.map_or((logit, T::ONE), |cap| elementwise::soft_cap(logit, cap));
+        let (values, slopes): (Vec<T>, Vec<T>) = w.chunks_exact(h.len()).map(|w| cap(dot(h, w))).unzip();
+        let max = values.iter().copied().fold(T::NEG_INFINITY, T::max);
+        let lse = max + values.iter().map(|&logit| (logit - max).exp()).sum::<T>().ln();
+        Self { values, slopes, lse }
     }
 }
 
@@ -68,6 +109,7 @@ pub fn head_loss<T: Float>(
     labels: &[i32],
     dim: usize,
     scale: T,
+    soft_cap: Option<T>,
 ) {
     if let Some(dh) = &mut dh {
         dh.fill(T::ZERO);
@@ -80,13 +122,11 @@ pub fn head_loss<T: Float>(
             continue;
         }
         let h = &h[t * dim..][..dim];
-        let logits: Vec<T> = w.chunks_exact(dim).map(|w| dot(h, w)).collect();
-        let max = logits.iter().copied().fold(T::NEG_INFINITY, T::max);
-        let lse = max + logits.iter().map(|&logit| (logit - max).exp()).sum::<T>().ln();
-        *loss += scale * (lse - logits[label as usize]);
-        for (v, &logit) in logits.iter().enumerate() {
+        let Logits { values, slopes, lse } = Logits::of(h, w, soft_cap);
+        *loss += scale * (lse - values[label as usize]);
+        for (v, &logit) in values.iter().enumerate() {
             let onehot = if v == label as usize { T::ONE } else { T::ZERO };
-            let dlogit = scale * ((logit - lse).exp() - onehot);
+            let dlogit = scale * ((logit - lse).exp() - onehot) * slopes[v];
             if let Some(dh) = &mut dh {
                 add_scaled(&mut dh[t * dim..][..dim], dlogit, &w[v * dim..][..dim]);
             }
@@ -105,7 +145,7 @@ mod tests {
     fn equal_logits_cost_the_logarithm_of_the_vocabulary() {
         let (mut loss, mut dh, mut dw) = (10.0f64, [f64::NAN; 4], [f64::NAN; 8]);
         let (w, labels) = ([1.0, 0.0, 0.0, 1.0, -1.0, 0.0, 0.0, -1.0], [2, IGNORE_INDEX]);
-        head_loss(&mut loss, Some(&mut dh), Some((&mut dw, false)), &[0.0; 4], &w, &labels, 2, 0.5);
+        head_loss(&mut loss, Some(&mut dh), Some((&mut dw, false)), &[0.0; 4], &w, &labels, 2, 0.5, None);
         assert!((loss - (10.0 + 0.5 * 4.0f64.ln())).abs() < 1e-12, "{loss}");
         // dlogits = 0.5 * (1/4 - onehot): the rows of w cancel but for the label's.
         assert_eq!((dh, dw), ([0.5, 0.0, 0.0, 0.0], [0.0; 8]));

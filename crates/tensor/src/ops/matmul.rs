@@ -2,7 +2,7 @@
 //!
 //! Shapes:  x, dx: (M, K); y, dy: (M, N); w, dw: (N, K). M tokens, K inputs, N outputs.
 //! Numbers: storage f32 or bf16, sums in f32; outputs are rounded once. `y` and `dw` may be f32 over bf16 inputs.
-//! Grads:   dw accumulates or overwrites by flag, dx too.
+//! Grads:   dw accumulates or overwrites by flag, dx and y too.
 //! Errors:  `Error::Shape`, `Error::DType`.
 
 use super::{Float, add_scaled, dot, expect_2d, expect_dtype, expect_dtype_or_f32, expect_float, expect_shape};
@@ -19,7 +19,7 @@ pub struct MatmulDims {
     pub k: usize,
 }
 
-/// Checks `y = x w^T`.
+/// Checks `y (+)= x w^T`.
 pub fn check_nt(y: &Tensor, x: &Tensor, w: &Tensor) -> Result<MatmulDims> {
     let op = "matmul_nt";
     let ((m, k), (n, _)) = (expect_2d(op, "x", x)?, expect_2d(op, "w", w)?);
@@ -55,12 +55,13 @@ pub fn check_tn(dw: &Tensor, dy: &Tensor, x: &Tensor) -> Result<MatmulDims> {
     Ok(MatmulDims { m, n, k })
 }
 
-/// Reference of `y = x w^T`.
-pub fn matmul_nt<T: Float>(y: &mut [T], x: &[T], w: &[T], dims: MatmulDims) {
+/// Reference of `y (+)= x w^T`.
+pub fn matmul_nt<T: Float>(y: &mut [T], x: &[T], w: &[T], dims: MatmulDims, accumulate: bool) {
     let MatmulDims { n, k, .. } = dims;
     for (i, y) in y.iter_mut().enumerate() {
         let (token, output) = (i / n, i % n);
-        *y = dot(&x[token * k..][..k], &w[output * k..][..k]);
+        let before = if accumulate { *y } else { T::ZERO };
+        *y = before + dot(&x[token * k..][..k], &w[output * k..][..k]);
     }
 }
 

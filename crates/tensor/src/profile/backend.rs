@@ -15,7 +15,12 @@ use super::{OpWork, Recorder, flops, now_ns};
 use crate::ops::adamw::AdamWStep;
 use crate::ops::adamw8bit::Quantised;
 use crate::ops::attention::AttentionDims;
+use crate::ops::dropout::Dropout;
+use crate::ops::elementwise::Columns;
+use crate::ops::fake_quantise::FakeQuant;
+use crate::ops::glu::Activation;
 use crate::ops::head_loss::HeadLossOut;
+use crate::ops::rms_norm::RmsNorm;
 use crate::ops::rope::RopeDims;
 use crate::ops::sgd::SgdStep;
 use crate::{Backend, DType, Device, MemoryStats, Result, Shape, Tensor};
@@ -117,6 +122,11 @@ impl RecordingBackend {
         if read.is_ok() { values } else { Vec::new() }
     }
 
+    fn head_flops(&self, labels: &Tensor, h: &Tensor, w: &Tensor, num_gradients: usize) -> f64 {
+        let ((_, dim), (vocab, _)) = (sizes(h), sizes(w));
+        flops::head_loss(flops::num_unmasked(&self.ints(labels)), dim, vocab, num_gradients)
+    }
+
     fn attention_flops(&self, products: usize, doc_start: &Tensor, dims: &AttentionDims) -> f64 {
         let num_scores = flops::visible_scores(&self.ints(doc_start), dims);
         flops::attention(products, num_scores, dims.num_heads, dims.head_dim)
@@ -190,12 +200,13 @@ impl Backend for RecordingBackend {
         self.inner.flush()
     }
 
-    fn matmul_nt(&self, y: &mut Tensor, x: &Tensor, w: &Tensor) -> Result<()> {
+    fn matmul_nt(&self, y: &mut Tensor, x: &Tensor, w: &Tensor, accumulate: bool) -> Result<()> {
         let call = self.begin("matmul_nt", || {
             let ((m, k), (n, _)) = (sizes(x), sizes(w));
-            self.work(&[x, w], &[x, w], &[y], flops::matmul(m, k, n))
+            let reads = with_output(&[x, w], y, accumulate);
+            self.work(&[x, w], &reads, &[y], flops::matmul(m, k, n))
         });
-        self.end(call, self.inner.matmul_nt(y, x, w))
+        self.end(call, self.inner.matmul_nt(y, x, w, accumulate))
     }
 
     fn matmul_nn(&self, dx: &mut Tensor, dy: &Tensor, w: &Tensor, accumulate: bool) -> Result<()> {
@@ -229,13 +240,77 @@ impl Backend for RecordingBackend {
         self.end(call, self.inner.bias_backward(db, dy, accumulate))
     }
 
-    fn embedding_forward(&self, y: &mut Tensor, tokens: &Tensor, w: &Tensor) -> Result<()> {
-        // Of `w` it reads as many rows as it writes.
-        let call = self.begin_plain("embedding_forward", &[w, tokens], &[tokens, y], &[y]);
-        self.end(call, self.inner.embedding_forward(y, tokens, w))
+    fn dropout_in_place(&self, x: &mut Tensor, dropout: &Dropout) -> Result<()> {
+        let call = self.begin_plain("dropout_in_place", &[x], &[x], &[x]);
+        self.end(call, self.inner.dropout_in_place(x, dropout))
     }
 
-    fn embedding_backward(&self, dw: &mut Tensor, dy: &Tensor, tokens: &Tensor, accumulate: bool) -> Result<()> {
+    fn dora_norm(&self, norm: &mut Tensor, w: &Tensor, a: &Tensor, b: &Tensor, scale: f32) -> Result<()> {
+        let call = self.begin("dora_norm", || {
+            let ((n, k), (rank, _)) = (sizes(w), sizes(a));
+            self.work(&[w, a, b], &[w, a, b], &[norm], flops::matmul(n, rank, k))
+        });
+        self.end(call, self.inner.dora_norm(norm, w, a, b, scale))
+    }
+
+    fn dora_scale_forward(&self, y: &mut Tensor, z: &Tensor, magnitude: &Tensor, norm: &Tensor) -> Result<()> {
+        let call = self.begin_plain("dora_scale_forward", &[z], &[z, magnitude, norm], &[y]);
+        self.end(call, self.inner.dora_scale_forward(y, z, magnitude, norm))
+    }
+
+    fn dora_scale_backward(
+        &self,
+        dz: &mut Tensor,
+        dmagnitude: Option<(&mut Tensor, bool)>,
+        dy: &Tensor,
+        z: &Tensor,
+        magnitude: &Tensor,
+        norm: &Tensor,
+    ) -> Result<()> {
+        let call = self.begin("dora_scale_backward", || match &dmagnitude {
+            None => self.work(&[dy], &[dy, magnitude, norm], &[dz], 0.0),
+            Some((dmagnitude, accumulate)) => {
+                let reads = with_output(&[dy, z, magnitude, norm], dmagnitude, *accumulate);
+                self.work(&[dy], &reads, &[dz, dmagnitude], 0.0)
+            }
+        });
+        self.end(call, self.inner.dora_scale_backward(dz, dmagnitude, dy, z, magnitude, norm))
+    }
+
+    fn nf4_quantise(&self, packed: &mut Tensor, w: &Tensor) -> Result<()> {
+        let call = self.begin_plain("nf4_quantise", &[w], &[w], &[packed]);
+        self.end(call, self.inner.nf4_quantise(packed, w))
+    }
+
+    fn nf4_dequantise(&self, w: &mut Tensor, packed: &Tensor) -> Result<()> {
+        let call = self.begin_plain("nf4_dequantise", &[w], &[packed], &[w]);
+        self.end(call, self.inner.nf4_dequantise(w, packed))
+    }
+
+    fn fake_quantise_rows(&self, y: &mut Tensor, x: &Tensor) -> Result<()> {
+        let call = self.begin_plain("fake_quantise_rows", &[x], &[x], &[y]);
+        self.end(call, self.inner.fake_quantise_rows(y, x))
+    }
+
+    fn fake_quantise_groups(&self, y: &mut Tensor, w: &Tensor, quant: FakeQuant) -> Result<()> {
+        let call = self.begin_plain("fake_quantise_groups", &[w], &[w], &[y]);
+        self.end(call, self.inner.fake_quantise_groups(y, w, quant))
+    }
+
+    fn embedding_forward(&self, y: &mut Tensor, tokens: &Tensor, w: &Tensor, scale: f32) -> Result<()> {
+        // Of `w` it reads as many rows as it writes.
+        let call = self.begin_plain("embedding_forward", &[w, tokens], &[tokens, y], &[y]);
+        self.end(call, self.inner.embedding_forward(y, tokens, w, scale))
+    }
+
+    fn embedding_backward(
+        &self,
+        dw: &mut Tensor,
+        dy: &Tensor,
+        tokens: &Tensor,
+        scale: f32,
+        accumulate: bool,
+    ) -> Result<()> {
         let call = self.begin("embedding_backward", || {
             let mut done = self.work(&[dw, dy], &[dy, tokens], &[dw], 0.0);
             // Rows of `dw` are read and written once a token; all of it is written only where it is zeroed.
@@ -244,12 +319,12 @@ impl Backend for RecordingBackend {
             done.bytes = done.bytes - zeroed + 2 * rows;
             done
         });
-        self.end(call, self.inner.embedding_backward(dw, dy, tokens, accumulate))
+        self.end(call, self.inner.embedding_backward(dw, dy, tokens, scale, accumulate))
     }
 
-    fn rms_norm_forward(&self, y: &mut Tensor, rstd: &mut Tensor, x: &Tensor, w: &Tensor, eps: f32) -> Result<()> {
+    fn rms_norm_forward(&self, y: &mut Tensor, rstd: &mut Tensor, x: &Tensor, w: &Tensor, norm: RmsNorm) -> Result<()> {
         let call = self.begin_plain("rms_norm_forward", &[x], &[x, w], &[y, rstd]);
-        self.end(call, self.inner.rms_norm_forward(y, rstd, x, w, eps))
+        self.end(call, self.inner.rms_norm_forward(y, rstd, x, w, norm))
     }
 
     fn rms_norm_backward(
@@ -260,6 +335,7 @@ impl Backend for RecordingBackend {
         x: &Tensor,
         w: &Tensor,
         rstd: &Tensor,
+        norm: RmsNorm,
     ) -> Result<()> {
         let call = self.begin("rms_norm_backward", || {
             let outputs = [dx.as_ref(), dw.as_ref()].into_iter().flatten();
@@ -268,7 +344,7 @@ impl Backend for RecordingBackend {
             let reads: Vec<&Tensor> = [dy, x, w, rstd].into_iter().chain(added_to).collect();
             self.work(&[x], &reads, &writes, 0.0)
         });
-        self.end(call, self.inner.rms_norm_backward(dx, dw, dy, x, w, rstd))
+        self.end(call, self.inner.rms_norm_backward(dx, dw, dy, x, w, rstd, norm))
     }
 
     fn rope_table(&self, table: &mut Tensor, positions: &Tensor, inv_freq: &Tensor) -> Result<()> {
@@ -320,37 +396,79 @@ impl Backend for RecordingBackend {
         self.end(call, self.inner.attention_backward(dq, dk, dv, d_o, q, k, v, o, lse, doc_start, dims))
     }
 
-    fn swiglu_forward(&self, h: &mut Tensor, gate: &Tensor, up: &Tensor) -> Result<()> {
-        let call = self.begin_plain("swiglu_forward", &[gate], &[gate, up], &[h]);
-        self.end(call, self.inner.swiglu_forward(h, gate, up))
+    fn glu_forward(&self, h: &mut Tensor, gate: &Tensor, up: &Tensor, activation: Activation) -> Result<()> {
+        let call = self.begin_plain("glu_forward", &[gate], &[gate, up], &[h]);
+        self.end(call, self.inner.glu_forward(h, gate, up, activation))
     }
 
-    fn swiglu_backward(
+    fn glu_backward(
         &self,
         dgate: &mut Tensor,
         dup: &mut Tensor,
         dh: &Tensor,
         gate: &Tensor,
         up: &Tensor,
+        activation: Activation,
     ) -> Result<()> {
-        let call = self.begin_plain("swiglu_backward", &[gate], &[dh, gate, up], &[dgate, dup]);
-        self.end(call, self.inner.swiglu_backward(dgate, dup, dh, gate, up))
+        let call = self.begin_plain("glu_backward", &[gate], &[dh, gate, up], &[dgate, dup]);
+        self.end(call, self.inner.glu_backward(dgate, dup, dh, gate, up, activation))
     }
 
-    fn head_loss(&self, out: HeadLossOut<'_>, h: &Tensor, w: &Tensor, labels: &Tensor, scale: f32) -> Result<()> {
+    fn head_loss(
+        &self,
+        out: HeadLossOut<'_>,
+        h: &Tensor,
+        w: &Tensor,
+        labels: &Tensor,
+        scale: f32,
+        soft_cap: Option<f32>,
+    ) -> Result<()> {
         let call = self.begin("head_loss", || {
             let HeadLossOut { loss, dh, dw } = &out;
-            let num_unmasked = flops::num_unmasked(&self.ints(labels));
             let gradients = [dh.as_deref(), dw.as_ref().map(|(dw, _)| &**dw)];
             let gradients: Vec<&Tensor> = gradients.into_iter().flatten().collect();
-            let ((_, dim), (vocab, _)) = (sizes(h), sizes(w));
-            let flops = flops::head_loss(num_unmasked, dim, vocab, gradients.len());
+            let flops = self.head_flops(labels, h, w, gradients.len());
             let added_to = dw.as_ref().filter(|(_, accumulate)| *accumulate).map(|(dw, _)| &**dw);
             let reads: Vec<&Tensor> = [h, w, labels, loss].into_iter().chain(added_to).collect();
             let writes: Vec<&Tensor> = gradients.into_iter().chain([&**loss]).collect();
             self.work(&[h, w], &reads, &writes, flops)
         });
-        self.end(call, self.inner.head_loss(out, h, w, labels, scale))
+        self.end(call, self.inner.head_loss(out, h, w, labels, scale, soft_cap))
+    }
+
+    fn label_log_probs_forward(
+        &self,
+        log_probs: &mut Tensor,
+        h: &Tensor,
+        w: &Tensor,
+        labels: &Tensor,
+        soft_cap: Option<f32>,
+    ) -> Result<()> {
+        let call = self.begin("label_log_probs_forward", || {
+            let flops = self.head_flops(labels, h, w, 0);
+            self.work(&[h, w], &[h, w, labels], &[log_probs], flops)
+        });
+        self.end(call, self.inner.label_log_probs_forward(log_probs, h, w, labels, soft_cap))
+    }
+
+    fn label_log_probs_backward(
+        &self,
+        dh: Option<&mut Tensor>,
+        dw: Option<(&mut Tensor, bool)>,
+        d_log_probs: &Tensor,
+        h: &Tensor,
+        w: &Tensor,
+        labels: &Tensor,
+        soft_cap: Option<f32>,
+    ) -> Result<()> {
+        let call = self.begin("label_log_probs_backward", || {
+            let gradients = [dh.as_deref(), dw.as_ref().map(|(dw, _)| &**dw)];
+            let gradients: Vec<&Tensor> = gradients.into_iter().flatten().collect();
+            let added_to = dw.as_ref().filter(|(_, accumulate)| *accumulate).map(|(dw, _)| &**dw);
+            let reads: Vec<&Tensor> = [d_log_probs, h, w, labels].into_iter().chain(added_to).collect();
+            self.work(&[h, w], &reads, &gradients, self.head_flops(labels, h, w, gradients.len()))
+        });
+        self.end(call, self.inner.label_log_probs_backward(dh, dw, d_log_probs, h, w, labels, soft_cap))
     }
 
     fn add(&self, y: &mut Tensor, a: &Tensor, b: &Tensor) -> Result<()> {
@@ -358,9 +476,26 @@ impl Backend for RecordingBackend {
         self.end(call, self.inner.add(y, a, b))
     }
 
+    fn copy_columns(&self, dst: &mut Tensor, src: &Tensor, columns: Columns) -> Result<()> {
+        // The narrower one is what passes.
+        let part: &Tensor = if dst.num_elements() < src.num_elements() { dst } else { src };
+        let call = self.begin_plain("copy_columns", &[src], &[part], &[part]);
+        self.end(call, self.inner.copy_columns(dst, src, columns))
+    }
+
+    fn scale_in_place(&self, x: &mut Tensor, factor: f32) -> Result<()> {
+        let call = self.begin_plain("scale_in_place", &[x], &[x], &[x]);
+        self.end(call, self.inner.scale_in_place(x, factor))
+    }
+
     fn add_in_place(&self, y: &mut Tensor, x: &Tensor) -> Result<()> {
         let call = self.begin_plain("add_in_place", &[x], &[y, x], &[y]);
         self.end(call, self.inner.add_in_place(y, x))
+    }
+
+    fn soft_cap_in_place(&self, y: &mut Tensor, cap: f32) -> Result<()> {
+        let call = self.begin_plain("soft_cap_in_place", &[y], &[y], &[y]);
+        self.end(call, self.inner.soft_cap_in_place(y, cap))
     }
 
     fn adamw_step(

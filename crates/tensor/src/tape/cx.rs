@@ -4,14 +4,22 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::ops::{
-    AddOp, AttentionOp, BiasOp, EmbeddingOp, HeadLossOp, LinearOp, LinearSplitOp, RmsNormOp, RopeOp, SwigluOp,
-    norm_rows,
+    AddOp, AttentionOp, BiasOp, DoraOp, EmbeddingOp, GluOp, HeadLossOp, LabelLogProbsOp, LinearOp, LinearSplitOp,
+    LoraOp, RmsNormOp, RopeOp, add_low_rank_gradient, drop_out, norm_rows,
 };
-use super::{Backward, BackwardOp, NodeId, ParamId, ParamView, Phase, Tape, UnitHost, UnitId, find_param};
+use super::{AdapterSpec, Backward, BackwardOp, NodeId, ParamId, ParamView, Phase, Tape, UnitHost, UnitId, find_param};
 use crate::ops::attention::AttentionDims;
+use crate::ops::dropout::Dropout;
+use crate::ops::elementwise::Columns;
+use crate::ops::glu::Activation;
 use crate::ops::head_loss::HeadLossOut;
+use crate::ops::rms_norm::RmsNorm;
 use crate::ops::rope::RopeDims;
+use crate::rng::{Stream, philox};
 use crate::{Backend, DType, Result, Shape, Tensor};
+
+/// Bytes of logits that are made at once to be looked at.
+const LOGITS_BYTES: usize = 32 << 20;
 
 /// A value in model code: a tensor, and the node that its gradient belongs to when one is wanted.
 #[derive(Debug, Clone)]
@@ -41,17 +49,72 @@ pub struct Cx<'a> {
     training: bool,
     next_node: u32,
     params: Arc<[ParamView]>,
+    draws: Draws,
+    /// Whether adapters change what their layers give.
+    adapts: bool,
+}
+
+/// What names the random numbers of a pass: no two passes of a run may have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PassKey {
+    /// The seed of the run.
+    pub seed: u64,
+    /// The optimizer step.
+    pub step: u64,
+    /// The micro-batch of the step.
+    pub micro_batch: u32,
+    /// The rank that runs it.
+    pub rank: u32,
+}
+
+/// Counts the random streams that a unit takes. A unit that runs again takes the same ones.
+#[derive(Debug, Clone, Copy, Default)]
+struct Draws {
+    key: PassKey,
+    unit: u32,
+    next: u32,
+}
+
+impl Draws {
+    fn of_unit(self, unit: UnitId) -> Self {
+        Self { unit: unit.0, next: 0, ..self }
+    }
+
+    fn stream(&mut self) -> Stream {
+        let PassKey { seed, step, micro_batch, rank } = self.key;
+        let halves = |x: u64| [x as u32, (x >> 32) as u32];
+        let [low, high] = halves(step);
+        let words = philox([low, high, micro_batch, rank], halves(seed));
+        let stream = u64::from(self.unit) << 32 | u64::from(self.next);
+        self.next += 1;
+        Stream::new(u64::from(words[1]) << 32 | u64::from(words[0]), stream)
+    }
 }
 
 impl<'a> Cx<'a> {
     /// A context that records, for a training pass.
     pub fn training(backend: &'a dyn Backend, host: &'a mut dyn UnitHost) -> Self {
-        Self { backend, host, tape: Some(Tape::default()), training: true, next_node: 0, params: Arc::new([]) }
+        Self { tape: Some(Tape::default()), training: true, ..Self::inference(backend, host) }
     }
 
     /// A context that records nothing.
     pub fn inference(backend: &'a dyn Backend, host: &'a mut dyn UnitHost) -> Self {
-        Self { backend, host, tape: None, training: false, next_node: 0, params: Arc::new([]) }
+        let (params, draws): (Arc<[ParamView]>, _) = (Arc::new([]), Draws::default());
+        Self { backend, host, tape: None, training: false, next_node: 0, params, draws, adapts: true }
+    }
+
+    /// Draws what is random in this pass by that key; without one every pass draws the same.
+    #[must_use]
+    pub fn keyed(mut self, key: PassKey) -> Self {
+        self.draws.key = key;
+        self
+    }
+
+    /// Runs the model as it is without its adapters.
+    #[must_use]
+    pub fn without_adapters(mut self) -> Self {
+        self.adapts = false;
+        self
     }
 
     /// The backend that ops run on.
@@ -78,6 +141,7 @@ impl<'a> Cx<'a> {
         let unit_tape = (needs_backward && !recompute).then(Tape::default);
         let outer_tape = std::mem::replace(&mut self.tape, unit_tape);
         self.params = params;
+        self.draws = self.draws.of_unit(unit);
         let output = forward(self, inputs)?;
         self.params = Arc::new([]);
         let unit_tape = std::mem::replace(&mut self.tape, outer_tape);
@@ -99,8 +163,17 @@ impl<'a> Cx<'a> {
 
     /// Walks everything recorded, from the end; gradients of parameters have gone to the host when this returns.
     pub fn backward(self) -> Result<()> {
-        let Self { backend, host, tape, next_node, .. } = self;
-        let mut bw = Backward { backend, host, grads: HashMap::new(), next_node, params: Arc::new([]) };
+        self.walk(HashMap::new())
+    }
+
+    /// [`Cx::backward`] of a pass that ends in `y` rather than in a loss: `dy` is the gradient of `y`.
+    pub fn backward_from(self, y: &Var, dy: Tensor) -> Result<()> {
+        self.walk(y.node.map(|node| (node, dy)).into_iter().collect())
+    }
+
+    fn walk(self, grads: HashMap<NodeId, Tensor>) -> Result<()> {
+        let Self { backend, host, tape, next_node, draws, adapts, .. } = self;
+        let mut bw = Backward { backend, host, grads, next_node, params: Arc::new([]), key: draws.key, adapts };
         bw.run(tape.unwrap_or_default())
     }
 
@@ -109,9 +182,48 @@ impl<'a> Cx<'a> {
         let weight = self.param(w)?;
         let shape = Shape::from([x.tensor.shape().rows_cols().0, weight.tensor.shape().rows_cols().0]);
         let mut y = self.backend.alloc(shape, x.tensor.dtype())?;
-        self.backend.matmul_nt(&mut y, &x.tensor, &weight.tensor)?;
+        self.backend.matmul_nt(&mut y, &x.tensor, &weight.tensor, false)?;
         let wanted = x.node.is_some() || weight.trainable;
-        Ok(self.record(y, wanted, |y| LinearOp { x: x.tensor.clone(), dx: x.node, w, y }))
+        // A weight that is not trained wants no more than the shape of its input.
+        let kept = weight.trainable.then(|| x.tensor.clone());
+        let (shape, dtype) = (x.tensor.shape(), x.tensor.dtype());
+        Ok(self.record(y, wanted, |y| LinearOp { x: kept, shape, dtype, dx: x.node, w, y }))
+    }
+
+    /// What a linear layer gives, `y` (M, N), with the change of its adapter; `x` (M, K) is the layer's input. Takes the memory of `y`,
+    /// which nothing else may need.
+    pub fn adapt(&mut self, y: Var, x: &Var, adapter: &AdapterSpec) -> Result<Var> {
+        if !self.adapts {
+            return Ok(y);
+        }
+        let (a, b) = (self.param(adapter.a)?, self.param(adapter.b)?);
+        let dropout = self.dropout(adapter);
+        let dropped = drop_out(self.backend, &x.tensor, dropout.as_ref())?;
+        let low = low_rank(self.backend, &dropped, &a.tensor, adapter.scale)?;
+        drop(dropped);
+        let Var { mut tensor, node } = y;
+        self.backend.matmul_nt(&mut tensor, &low, &b.tensor, true)?;
+        let wanted = node.is_some() || x.node.is_some() || a.trainable || b.trainable;
+        let (x, dx) = (x.tensor.clone(), x.node);
+        let (id_a, id_b, scale) = (adapter.a, adapter.b, adapter.scale);
+        let y = self.record(tensor, wanted, |y| LoraOp { x, dx, low, dropout, a: id_a, b: id_b, scale, base: node, y });
+        match adapter.magnitude {
+            None => Ok(y),
+            Some(magnitude) => self.bring_to_length(&y, adapter, magnitude),
+        }
+    }
+
+    /// DoRA: every column of `z` (M, N) times magnitude / length of the weight's row.
+    fn bring_to_length(&mut self, z: &Var, adapter: &AdapterSpec, magnitude: ParamId) -> Result<Var> {
+        let (weight, a, b) = (self.param(adapter.weight)?, self.param(adapter.a)?, self.param(adapter.b)?);
+        let mut norm = self.backend.alloc(Shape::from([adapter.rows.len()]), DType::F32)?;
+        let weight = weight.tensor.rows(adapter.rows.clone())?;
+        self.backend.dora_norm(&mut norm, &weight, &a.tensor, &b.tensor, adapter.scale)?;
+        let length = self.param(magnitude)?;
+        let mut y = self.backend.alloc(z.tensor.shape(), z.tensor.dtype())?;
+        self.backend.dora_scale_forward(&mut y, &z.tensor, &length.tensor, &norm)?;
+        let wanted = z.node.is_some() || length.trainable;
+        Ok(self.record(y, wanted, |y| DoraOp { z: z.tensor.clone(), dz: z.node, norm, magnitude, y }))
     }
 
     /// Some linear layers on one input whose weights lie one after the other in `w` (N, K): as many rows of it for each as `sizes`
@@ -129,13 +241,21 @@ impl<'a> Cx<'a> {
             let rows = start..start + size;
             start = rows.end;
             let mut y = self.backend.alloc(Shape::from([x.tensor.shape().rows_cols().0, size]), x.tensor.dtype())?;
-            self.backend.matmul_nt(&mut y, &x.tensor, &weight.tensor.rows(rows.clone())?)?;
+            self.backend.matmul_nt(&mut y, &x.tensor, &weight.tensor.rows(rows.clone())?, false)?;
             let node = records.then(|| self.new_node());
             parts.extend(node.map(|node| (rows, node)));
             outputs.push(Var { tensor: y, node });
         }
         if let (true, Some(tape)) = (records, self.tape.as_mut()) {
-            tape.push(LinearSplitOp { x: x.tensor.clone(), dx: x.node, w, parts });
+            let kept = weight.trainable.then(|| x.tensor.clone());
+            tape.push(LinearSplitOp {
+                x: kept,
+                shape: x.tensor.shape(),
+                dtype: x.tensor.dtype(),
+                dx: x.node,
+                w,
+                parts,
+            });
         }
         Ok(outputs.try_into().expect("one for each size"))
     }
@@ -149,36 +269,40 @@ impl<'a> Cx<'a> {
         Ok(self.record(tensor, wanted, |y| BiasOp { dx: node, b, y }))
     }
 
-    /// Like [`Cx::linear`] with an f32 result and no gradient: logits to look at.
-    pub fn logits(&mut self, x: &Var, w: ParamId) -> Result<Tensor> {
+    /// Like [`Cx::linear`] with an f32 result and no gradient: logits to look at, soft-capped where a cap is given.
+    pub fn logits(&mut self, x: &Var, w: ParamId, soft_cap: Option<f32>) -> Result<Tensor> {
         let weight = self.param(w)?;
         let shape = Shape::from([x.tensor.shape().rows_cols().0, weight.tensor.shape().rows_cols().0]);
         let mut y = self.backend.alloc(shape, DType::F32)?;
-        self.backend.matmul_nt(&mut y, &x.tensor, &weight.tensor)?;
+        self.backend.matmul_nt(&mut y, &x.tensor, &weight.tensor, false)?;
+        if let Some(cap) = soft_cap {
+            self.backend.soft_cap_in_place(&mut y, cap)?;
+        }
         Ok(y)
     }
 
-    /// Rows of the embedding `w` (V, D) for the token ids (T): (T, D).
-    pub fn embedding(&mut self, tokens: &Tensor, w: ParamId) -> Result<Var> {
+    /// Rows of the embedding `w` (V, D) for the token ids (T), times `scale` rounded to the embedding's dtype: (T, D).
+    pub fn embedding(&mut self, tokens: &Tensor, w: ParamId, scale: f32) -> Result<Var> {
         let weight = self.param(w)?;
+        let scale = weight.tensor.dtype().round(scale);
         let shape = Shape::from([tokens.num_elements(), weight.tensor.shape().rows_cols().1]);
         let mut y = self.backend.alloc(shape, weight.tensor.dtype())?;
-        self.backend.embedding_forward(&mut y, tokens, &weight.tensor)?;
-        Ok(self.record(y, weight.trainable, |y| EmbeddingOp { tokens: tokens.clone(), w, y }))
+        self.backend.embedding_forward(&mut y, tokens, &weight.tensor, scale)?;
+        Ok(self.record(y, weight.trainable, |y| EmbeddingOp { tokens: tokens.clone(), scale, w, y }))
     }
 
     /// Root-mean-square norm with weight `w` (D) over each D elements of the last dimension: over whole rows, or over heads that lie
     /// side by side.
-    pub fn rms_norm(&mut self, x: &Var, w: ParamId, eps: f32) -> Result<Var> {
+    pub fn rms_norm(&mut self, x: &Var, w: ParamId, norm: RmsNorm) -> Result<Var> {
         let weight = self.param(w)?;
         let (shape, dtype) = (x.tensor.shape(), x.tensor.dtype());
         let rows = norm_rows(shape, weight.tensor.num_elements());
         let x_rows = x.tensor.reshape(rows)?;
         let mut y = self.backend.alloc(rows, dtype)?;
         let mut rstd = self.backend.alloc(Shape::from([rows.rows_cols().0]), DType::F32)?;
-        self.backend.rms_norm_forward(&mut y, &mut rstd, &x_rows, &weight.tensor, eps)?;
+        self.backend.rms_norm_forward(&mut y, &mut rstd, &x_rows, &weight.tensor, norm)?;
         let wanted = x.node.is_some() || weight.trainable;
-        Ok(self.record(y.reshape(shape)?, wanted, |y| RmsNormOp { x: x.tensor.clone(), dx: x.node, rstd, w, y }))
+        Ok(self.record(y.reshape(shape)?, wanted, |y| RmsNormOp { x: x.tensor.clone(), dx: x.node, rstd, w, norm, y }))
     }
 
     /// Rotates the heads of `x` by the angles in `table`; takes the memory of `x`, which nothing else may need.
@@ -205,16 +329,17 @@ impl<'a> Cx<'a> {
         }))
     }
 
-    /// `silu(gate) * up`.
-    pub fn swiglu(&mut self, gate: &Var, up: &Var) -> Result<Var> {
+    /// `activation(gate) * up`.
+    pub fn glu(&mut self, gate: &Var, up: &Var, activation: Activation) -> Result<Var> {
         let mut h = self.backend.alloc(gate.tensor.shape(), gate.tensor.dtype())?;
-        self.backend.swiglu_forward(&mut h, &gate.tensor, &up.tensor)?;
+        self.backend.glu_forward(&mut h, &gate.tensor, &up.tensor, activation)?;
         let wanted = gate.node.is_some() || up.node.is_some();
-        Ok(self.record(h, wanted, |y| SwigluOp {
+        Ok(self.record(h, wanted, |y| GluOp {
             gate: gate.tensor.clone(),
             dgate: gate.node,
             up: up.tensor.clone(),
             dup: up.node,
+            activation,
             y,
         }))
     }
@@ -226,11 +351,18 @@ impl<'a> Cx<'a> {
         Ok(self.record(y, a.node.is_some() || b.node.is_some(), |y| AddOp { da: a.node, db: b.node, y }))
     }
 
-    /// The scaled cross entropy of the head `w` on `h`, as an f32 tensor of one element.
+    /// The scaled cross entropy of the head `w` on `h`, its logits soft-capped where a cap is given, as an f32 tensor of one element.
     ///
     /// A training context computes the gradients in the same pass, so `scale` must be final: the loss is never multiplied
     /// afterwards.
-    pub fn head_loss(&mut self, h: &Var, w: ParamId, labels: &Tensor, scale: f32) -> Result<Var> {
+    pub fn head_loss(
+        &mut self,
+        h: &Var,
+        w: ParamId,
+        labels: &Tensor,
+        scale: f32,
+        soft_cap: Option<f32>,
+    ) -> Result<Var> {
         let weight = self.param(w)?;
         let mut loss = self.backend.zeros(Shape::from([1]), DType::F32)?;
         let recording = self.tape.is_some();
@@ -244,11 +376,154 @@ impl<'a> Cx<'a> {
             dh: dh.as_mut(),
             dw: dw.as_mut().map(|target| (&mut target.tensor, target.accumulate)),
         };
-        self.backend.head_loss(out, &h.tensor, &weight.tensor, labels, scale)?;
+        self.backend.head_loss(out, &h.tensor, &weight.tensor, labels, scale, soft_cap)?;
         if let (Some(dh), Some(node), Some(tape)) = (dh, h.node, self.tape.as_mut()) {
             tape.push(HeadLossOp { dh, node });
         }
         Ok(Var::constant(loss))
+    }
+
+    /// [`Cx::head_loss`] of a head with an adapter.
+    ///
+    /// Logits are `(h | low) (w | b)^T` with `low = scale drop(h) a^T`: one product over joined columns. The joined head and its gradient
+    /// live as long as this call.
+    pub fn head_loss_adapted(
+        &mut self,
+        h: &Var,
+        adapter: &AdapterSpec,
+        labels: &Tensor,
+        scale: f32,
+        soft_cap: Option<f32>,
+    ) -> Result<Var> {
+        if !self.adapts {
+            return self.head_loss(h, adapter.weight, labels, scale, soft_cap);
+        }
+        let backend = self.backend;
+        let [w, a, b] = [self.param(adapter.weight)?, self.param(adapter.a)?, self.param(adapter.b)?];
+        let dropout = self.dropout(adapter);
+        let dropped = drop_out(backend, &h.tensor, dropout.as_ref())?;
+        let low = low_rank(backend, &dropped, &a.tensor, adapter.scale)?;
+        let (joined_h, joined_w) = (join(backend, &h.tensor, &low)?, join(backend, &w.tensor, &b.tensor)?);
+        drop(low);
+        let mut loss = backend.zeros(Shape::from([1]), DType::F32)?;
+        if self.tape.is_none() {
+            let out = HeadLossOut { loss: &mut loss, dh: None, dw: None };
+            backend.head_loss(out, &joined_h, &joined_w, labels, scale, soft_cap)?;
+            return Ok(Var::constant(loss));
+        }
+        let mut db = self.host.gradient(adapter.b)?;
+        let mut djoined_h = backend.alloc(joined_h.shape(), joined_h.dtype())?;
+        let mut djoined_w = backend.alloc(joined_w.shape(), db.tensor.dtype())?;
+        let out = HeadLossOut { loss: &mut loss, dh: Some(&mut djoined_h), dw: Some((&mut djoined_w, false)) };
+        backend.head_loss(out, &joined_h, &joined_w, labels, scale, soft_cap)?;
+        drop((joined_h, joined_w));
+
+        let (dim, rank) = (h.tensor.shape().rows_cols().1, b.tensor.shape().rows_cols().1);
+        let right = Columns { count: rank, from: dim, to: 0 };
+        if db.accumulate {
+            let mut part = backend.alloc(db.tensor.shape(), db.tensor.dtype())?;
+            backend.copy_columns(&mut part, &djoined_w, right)?;
+            backend.add_in_place(&mut db.tensor, &part)?;
+        } else {
+            backend.copy_columns(&mut db.tensor, &djoined_w, right)?;
+        }
+        drop(djoined_w);
+        let mut dlow = backend.alloc(Shape::from([h.tensor.shape().rows_cols().0, rank]), djoined_h.dtype())?;
+        backend.copy_columns(&mut dlow, &djoined_h, right)?;
+        backend.scale_in_place(&mut dlow, adapter.scale)?;
+        let mut da = self.host.gradient(adapter.a)?;
+        backend.matmul_tn(&mut da.tensor, &dlow, &dropped, da.accumulate)?;
+        if let (Some(node), Some(tape)) = (h.node, self.tape.as_mut()) {
+            let mut dh = backend.alloc(h.tensor.shape(), h.tensor.dtype())?;
+            backend.copy_columns(&mut dh, &djoined_h, Columns { count: dim, from: 0, to: 0 })?;
+            add_low_rank_gradient(backend, &mut dh, &dlow, &a.tensor, dropout.as_ref())?;
+            tape.push(HeadLossOp { dh, node });
+        }
+        Ok(Var::constant(loss))
+    }
+
+    /// [`Cx::logits`] of a head with an adapter.
+    pub fn logits_adapted(&mut self, h: &Var, adapter: &AdapterSpec, soft_cap: Option<f32>) -> Result<Tensor> {
+        if !self.adapts {
+            return self.logits(h, adapter.weight, soft_cap);
+        }
+        let [w, a, b] = [self.param(adapter.weight)?, self.param(adapter.a)?, self.param(adapter.b)?];
+        let shape = Shape::from([h.tensor.shape().rows_cols().0, w.tensor.shape().rows_cols().0]);
+        let low = low_rank(self.backend, &h.tensor, &a.tensor, adapter.scale)?;
+        let mut y = self.backend.alloc(shape, DType::F32)?;
+        self.backend.matmul_nt(&mut y, &h.tensor, &w.tensor, false)?;
+        self.backend.matmul_nt(&mut y, &low, &b.tensor, true)?;
+        if let Some(cap) = soft_cap {
+            self.backend.soft_cap_in_place(&mut y, cap)?;
+        }
+        Ok(y)
+    }
+
+    /// What is dropped of an adapter's inputs, in training.
+    fn dropout(&mut self, adapter: &AdapterSpec) -> Option<Dropout> {
+        (self.training && adapter.dropout > 0.0)
+            .then(|| Dropout { probability: adapter.dropout, stream: self.draws.stream() })
+    }
+
+    /// Log-probabilities of labels under the head `w` on `h` (T, D), its logits soft-capped where a cap is given: (T) f32, 0 for masked
+    /// labels. What each of them counts for is said afterwards, to [`Cx::backward_from`].
+    pub fn label_log_probs(&mut self, h: &Var, w: ParamId, labels: &Tensor, soft_cap: Option<f32>) -> Result<Var> {
+        let weight = self.param(w)?;
+        let mut y = self.backend.alloc(Shape::from([labels.num_elements()]), DType::F32)?;
+        self.backend.label_log_probs_forward(&mut y, &h.tensor, &weight.tensor, labels, soft_cap)?;
+        let wanted = h.node.is_some() || weight.trainable;
+        Ok(self.record(y, wanted, |y| LabelLogProbsOp {
+            h: h.tensor.clone(),
+            dh: h.node,
+            w,
+            labels: labels.clone(),
+            soft_cap,
+            y,
+        }))
+    }
+
+    /// The mean of all logits that the head `w` (V, D) gives for each of `parts` equal parts of the rows of `h`: (parts) f32, to look at.
+    pub fn mean_logits(&mut self, h: &Var, w: ParamId, parts: usize, soft_cap: Option<f32>) -> Result<Tensor> {
+        let weight = self.param(w)?.tensor;
+        let ((rows, dim), (vocab, _)) = (h.tensor.shape().rows_cols(), weight.shape().rows_cols());
+        let per_part = rows / parts.max(1);
+        let part = |index: usize| h.tensor.rows(index * per_part..(index + 1) * per_part);
+        let mut means = self.backend.alloc(Shape::from([parts, 1]), DType::F32)?;
+        match soft_cap {
+            // The sum of w h^T is the sum of the rows of w times the sum of the rows of h.
+            None => {
+                let mut sum_of_w = self.backend.alloc(Shape::from([1, dim]), DType::F32)?;
+                self.backend.bias_backward(&mut sum_of_w.reshape([dim])?, &weight, false)?;
+                let mut sums = self.backend.alloc(Shape::from([parts, dim]), DType::F32)?;
+                for index in 0..parts {
+                    let mut sum = sums.rows(index..index + 1)?.reshape([dim])?;
+                    self.backend.bias_backward(&mut sum, &part(index)?, false)?;
+                }
+                // Means of rows, so that no sum grows with their number.
+                self.backend.scale_in_place(&mut sums, 1.0 / per_part as f32)?;
+                self.backend.scale_in_place(&mut sum_of_w, 1.0 / vocab as f32)?;
+                self.backend.matmul_nt(&mut means, &sums, &sum_of_w, false)?;
+            }
+            Some(cap) => {
+                let most = (LOGITS_BYTES / size_of::<f32>() / vocab.max(1)).clamp(1, per_part.max(1));
+                for index in 0..parts {
+                    let mut sums = self.backend.zeros(Shape::from([vocab]), DType::F32)?;
+                    let part = part(index)?;
+                    for first in (0..per_part).step_by(most) {
+                        let some = part.rows(first..(first + most).min(per_part))?;
+                        let mut logits =
+                            self.backend.alloc(Shape::from([some.shape().rows_cols().0, vocab]), DType::F32)?;
+                        self.backend.matmul_nt(&mut logits, &some, &weight, false)?;
+                        self.backend.soft_cap_in_place(&mut logits, cap)?;
+                        self.backend.bias_backward(&mut sums, &logits, true)?;
+                    }
+                    let mut sum = means.rows(index..index + 1)?.reshape([1])?;
+                    self.backend.bias_backward(&mut sum, &sums.reshape([vocab, 1])?, false)?;
+                }
+                self.backend.scale_in_place(&mut means, 1.0 / (vocab as f32 * per_part as f32))?;
+            }
+        }
+        means.reshape([parts])
     }
 
     /// A parameter of the running unit.
@@ -271,6 +546,24 @@ impl<'a> Cx<'a> {
         self.next_node += 1;
         node
     }
+}
+
+/// `scale x a^T`: what is left of x (M, K) in the rank of a (R, K).
+fn low_rank(backend: &dyn Backend, x: &Tensor, a: &Tensor, scale: f32) -> Result<Tensor> {
+    let shape = Shape::from([x.shape().rows_cols().0, a.shape().rows_cols().0]);
+    let mut low = backend.alloc(shape, x.dtype())?;
+    backend.matmul_nt(&mut low, x, a, false)?;
+    backend.scale_in_place(&mut low, scale)?;
+    Ok(low)
+}
+
+/// Two matrices of as many rows, side by side.
+fn join(backend: &dyn Backend, left: &Tensor, right: &Tensor) -> Result<Tensor> {
+    let ((rows, first), (_, second)) = (left.shape().rows_cols(), right.shape().rows_cols());
+    let mut joined = backend.alloc(Shape::from([rows, first + second]), left.dtype())?;
+    backend.copy_columns(&mut joined, left, Columns { count: first, from: 0, to: 0 })?;
+    backend.copy_columns(&mut joined, right, Columns { count: second, from: 0, to: first })?;
+    Ok(joined)
 }
 
 /// A unit that ran forward.
@@ -304,6 +597,8 @@ impl BackwardOp for UnitOp {
                     training: true,
                     next_node: bw.next_node,
                     params: Arc::clone(&bw.params),
+                    draws: Draws { key: bw.key, ..Draws::default() }.of_unit(self.unit),
+                    adapts: bw.adapts,
                 };
                 let recompute = bw.backend.span(|| "recompute");
                 let again = forward(&mut cx, &inputs)?;

@@ -12,9 +12,10 @@ mod cx;
 mod ops;
 mod unit;
 
-pub use cx::{Cx, Var};
+pub use cx::{Cx, PassKey, Var};
 pub use unit::{
-    GradientTarget, Init, ModelLayout, ParamId, ParamSpec, ParamView, Phase, UnitHost, UnitId, UnitKind, UnitSpec,
+    AdapterSpec, GradientTarget, Init, ModelLayout, ParamId, ParamKind, ParamSpec, ParamView, Phase, UnitHost, UnitId,
+    UnitKind, UnitSpec,
 };
 
 use std::collections::HashMap;
@@ -52,6 +53,10 @@ pub(crate) struct Backward<'a> {
     next_node: u32,
     /// The parameters of the unit that is being walked.
     params: Arc<[ParamView]>,
+    /// What random numbers were drawn by.
+    key: PassKey,
+    /// Whether adapters changed what their layers gave.
+    adapts: bool,
 }
 
 impl Backward<'_> {

@@ -4,12 +4,19 @@ use std::ops::Range;
 
 use super::{Backward, BackwardOp, NodeId, ParamId};
 use crate::ops::attention::AttentionDims;
+use crate::ops::dropout::Dropout;
+use crate::ops::glu::Activation;
+use crate::ops::rms_norm::RmsNorm;
 use crate::ops::rope::RopeDims;
-use crate::{Result, Shape, Tensor};
+use crate::{Backend, DType, Result, Shape, Tensor};
 
 /// `y = x w^T`.
 pub(super) struct LinearOp {
-    pub(super) x: Tensor,
+    /// Its input, if the weight is trained.
+    pub(super) x: Option<Tensor>,
+    /// Of the input.
+    pub(super) shape: Shape,
+    pub(super) dtype: DType,
     pub(super) dx: Option<NodeId>,
     pub(super) w: ParamId,
     pub(super) y: NodeId,
@@ -19,13 +26,13 @@ impl BackwardOp for LinearOp {
     fn backward(self: Box<Self>, bw: &mut Backward<'_>) -> Result<()> {
         let Some(dy) = bw.take(self.y) else { return Ok(()) };
         let weight = bw.param(self.w)?;
-        if weight.trainable {
+        if let Some(x) = &self.x {
             let mut target = bw.host.gradient(self.w)?;
-            bw.backend.matmul_tn(&mut target.tensor, &dy, &self.x, target.accumulate)?;
+            bw.backend.matmul_tn(&mut target.tensor, &dy, x, target.accumulate)?;
         }
         match self.dx {
             None => Ok(()),
-            Some(node) => bw.write_node(node, self.x.shape(), self.x.dtype(), |backend, dx, accumulate| {
+            Some(node) => bw.write_node(node, self.shape, self.dtype, |backend, dx, accumulate| {
                 backend.matmul_nn(dx, &dy, &weight.tensor, accumulate)
             }),
         }
@@ -34,7 +41,11 @@ impl BackwardOp for LinearOp {
 
 /// `y = x w^T` for some rows of w, several times.
 pub(super) struct LinearSplitOp {
-    pub(super) x: Tensor,
+    /// Its input, if the weight is trained.
+    pub(super) x: Option<Tensor>,
+    /// Of the input.
+    pub(super) shape: Shape,
+    pub(super) dtype: DType,
     pub(super) dx: Option<NodeId>,
     pub(super) w: ParamId,
     /// Rows of the weight, all of them together, and where their output's gradient is.
@@ -48,12 +59,12 @@ impl BackwardOp for LinearSplitOp {
             return Ok(());
         }
         let weight = bw.param(self.w)?;
-        if weight.trainable {
+        if let Some(x) = &self.x {
             let target = bw.host.gradient(self.w)?;
             for (rows, dy) in &parts {
                 let mut dw = target.tensor.rows(rows.clone())?;
                 match dy {
-                    Some(dy) => bw.backend.matmul_tn(&mut dw, dy, &self.x, target.accumulate)?,
+                    Some(dy) => bw.backend.matmul_tn(&mut dw, dy, x, target.accumulate)?,
                     None if target.accumulate => {}
                     None => bw.backend.fill_zero(&mut dw)?,
                 }
@@ -63,12 +74,114 @@ impl BackwardOp for LinearSplitOp {
             for (rows, dy) in parts {
                 let Some(dy) = dy else { continue };
                 let weight = weight.tensor.rows(rows)?;
-                bw.write_node(node, self.x.shape(), self.x.dtype(), |backend, dx, accumulate| {
+                bw.write_node(node, self.shape, self.dtype, |backend, dx, accumulate| {
                     backend.matmul_nn(dx, &dy, &weight, accumulate)
                 })?;
             }
         }
         Ok(())
+    }
+}
+
+/// `y = base + scale * drop(x) A^T B^T`.
+pub(super) struct LoraOp {
+    /// The layer's input.
+    pub(super) x: Tensor,
+    pub(super) dx: Option<NodeId>,
+    /// (M, R): scale * drop(x) A^T.
+    pub(super) low: Tensor,
+    pub(super) dropout: Option<Dropout>,
+    pub(super) a: ParamId,
+    pub(super) b: ParamId,
+    pub(super) scale: f32,
+    /// What the layer gives by itself.
+    pub(super) base: Option<NodeId>,
+    pub(super) y: NodeId,
+}
+
+impl BackwardOp for LoraOp {
+    fn backward(self: Box<Self>, bw: &mut Backward<'_>) -> Result<()> {
+        let Some(dy) = bw.take(self.y) else { return Ok(()) };
+        let (a, b) = (bw.param(self.a)?, bw.param(self.b)?);
+        if b.trainable {
+            let mut target = bw.host.gradient(self.b)?;
+            bw.backend.matmul_tn(&mut target.tensor, &dy, &self.low, target.accumulate)?;
+        }
+        // low = scale * drop(x) A^T
+        let mut dlow = bw.backend.alloc(self.low.shape(), self.low.dtype())?;
+        bw.backend.matmul_nn(&mut dlow, &dy, &b.tensor, false)?;
+        bw.backend.scale_in_place(&mut dlow, self.scale)?;
+        if a.trainable {
+            let mut target = bw.host.gradient(self.a)?;
+            let dropped = drop_out(bw.backend, &self.x, self.dropout.as_ref())?;
+            bw.backend.matmul_tn(&mut target.tensor, &dlow, &dropped, target.accumulate)?;
+        }
+        match (self.dx, &self.dropout) {
+            (None, _) => {}
+            (Some(node), None) => {
+                bw.write_node(node, self.x.shape(), self.x.dtype(), |backend, dx, accumulate| {
+                    backend.matmul_nn(dx, &dlow, &a.tensor, accumulate)
+                })?;
+            }
+            (Some(node), Some(dropout)) => {
+                let mut dx = bw.backend.alloc(self.x.shape(), self.x.dtype())?;
+                bw.backend.matmul_nn(&mut dx, &dlow, &a.tensor, false)?;
+                bw.backend.dropout_in_place(&mut dx, dropout)?;
+                bw.add_node(node, dx)?;
+            }
+        }
+        match self.base {
+            None => Ok(()),
+            Some(node) => bw.add_node(node, dy),
+        }
+    }
+}
+
+/// Adds to `dx` what an adapter's inputs passed on: `dlow a`, dropped as they were.
+pub(super) fn add_low_rank_gradient(
+    backend: &dyn Backend,
+    dx: &mut Tensor,
+    dlow: &Tensor,
+    a: &Tensor,
+    dropout: Option<&Dropout>,
+) -> Result<()> {
+    let Some(dropout) = dropout else { return backend.matmul_nn(dx, dlow, a, true) };
+    let mut part = backend.alloc(dx.shape(), dx.dtype())?;
+    backend.matmul_nn(&mut part, dlow, a, false)?;
+    backend.dropout_in_place(&mut part, dropout)?;
+    backend.add_in_place(dx, &part)
+}
+
+/// `x`, or a copy of it with some elements dropped.
+pub(super) fn drop_out(backend: &dyn Backend, x: &Tensor, dropout: Option<&Dropout>) -> Result<Tensor> {
+    let Some(dropout) = dropout else { return Ok(x.clone()) };
+    let mut dropped = backend.alloc(x.shape(), x.dtype())?;
+    backend.copy(&mut dropped, x)?;
+    backend.dropout_in_place(&mut dropped, dropout)?;
+    Ok(dropped)
+}
+
+/// `y = z * magnitude / norm` column by column; the norm counts as a constant.
+pub(super) struct DoraOp {
+    pub(super) z: Tensor,
+    pub(super) dz: Option<NodeId>,
+    pub(super) norm: Tensor,
+    pub(super) magnitude: ParamId,
+    pub(super) y: NodeId,
+}
+
+impl BackwardOp for DoraOp {
+    fn backward(self: Box<Self>, bw: &mut Backward<'_>) -> Result<()> {
+        let Some(dy) = bw.take(self.y) else { return Ok(()) };
+        let magnitude = bw.param(self.magnitude)?;
+        let mut target = if magnitude.trainable { Some(bw.host.gradient(self.magnitude)?) } else { None };
+        let dmagnitude = target.as_mut().map(|t| (&mut t.tensor, t.accumulate));
+        let mut dz = bw.backend.alloc(self.z.shape(), self.z.dtype())?;
+        bw.backend.dora_scale_backward(&mut dz, dmagnitude, &dy, &self.z, &magnitude.tensor, &self.norm)?;
+        match self.dz {
+            None => Ok(()),
+            Some(node) => bw.add_node(node, dz),
+        }
     }
 }
 
@@ -93,9 +206,10 @@ impl BackwardOp for BiasOp {
     }
 }
 
-/// `y[t] = w[tokens[t]]`.
+/// `y[t] = scale w[tokens[t]]`.
 pub(super) struct EmbeddingOp {
     pub(super) tokens: Tensor,
+    pub(super) scale: f32,
     pub(super) w: ParamId,
     pub(super) y: NodeId,
 }
@@ -104,7 +218,7 @@ impl BackwardOp for EmbeddingOp {
     fn backward(self: Box<Self>, bw: &mut Backward<'_>) -> Result<()> {
         let Some(dy) = bw.take(self.y) else { return Ok(()) };
         let mut target = bw.host.gradient(self.w)?;
-        bw.backend.embedding_backward(&mut target.tensor, &dy, &self.tokens, target.accumulate)
+        bw.backend.embedding_backward(&mut target.tensor, &dy, &self.tokens, self.scale, target.accumulate)
     }
 }
 
@@ -119,6 +233,7 @@ pub(super) struct RmsNormOp {
     pub(super) dx: Option<NodeId>,
     pub(super) rstd: Tensor,
     pub(super) w: ParamId,
+    pub(super) norm: RmsNorm,
     pub(super) y: NodeId,
 }
 
@@ -131,10 +246,10 @@ impl BackwardOp for RmsNormOp {
         let rows = norm_rows(self.x.shape(), weight.tensor.num_elements());
         let (dy, x) = (dy.reshape(rows)?, self.x.reshape(rows)?);
         match self.dx {
-            None => bw.backend.rms_norm_backward(None, dw, &dy, &x, &weight.tensor, &self.rstd),
+            None => bw.backend.rms_norm_backward(None, dw, &dy, &x, &weight.tensor, &self.rstd, self.norm),
             Some(node) => bw.write_node(node, self.x.shape(), self.x.dtype(), |backend, dx, accumulate| {
                 let dx = Some((&mut dx.reshape(rows)?, accumulate));
-                backend.rms_norm_backward(dx, dw, &dy, &x, &weight.tensor, &self.rstd)
+                backend.rms_norm_backward(dx, dw, &dy, &x, &weight.tensor, &self.rstd, self.norm)
             }),
         }
     }
@@ -198,21 +313,22 @@ impl BackwardOp for AttentionOp {
     }
 }
 
-/// Gated activation.
-pub(super) struct SwigluOp {
+/// Gated linear unit.
+pub(super) struct GluOp {
     pub(super) gate: Tensor,
     pub(super) dgate: Option<NodeId>,
     pub(super) up: Tensor,
     pub(super) dup: Option<NodeId>,
+    pub(super) activation: Activation,
     pub(super) y: NodeId,
 }
 
-impl BackwardOp for SwigluOp {
+impl BackwardOp for GluOp {
     fn backward(self: Box<Self>, bw: &mut Backward<'_>) -> Result<()> {
         let Some(dh) = bw.take(self.y) else { return Ok(()) };
         let mut dgate = bw.backend.alloc(self.gate.shape(), self.gate.dtype())?;
         let mut dup = bw.backend.alloc(self.up.shape(), self.up.dtype())?;
-        bw.backend.swiglu_backward(&mut dgate, &mut dup, &dh, &self.gate, &self.up)?;
+        bw.backend.glu_backward(&mut dgate, &mut dup, &dh, &self.gate, &self.up, self.activation)?;
         for (node, grad) in [(self.dgate, dgate), (self.dup, dup)] {
             if let Some(node) = node {
                 bw.add_node(node, grad)?;
@@ -251,5 +367,38 @@ pub(super) struct HeadLossOp {
 impl BackwardOp for HeadLossOp {
     fn backward(self: Box<Self>, bw: &mut Backward<'_>) -> Result<()> {
         bw.add_node(self.node, self.dh)
+    }
+}
+
+/// Log-probabilities of labels.
+pub(super) struct LabelLogProbsOp {
+    pub(super) h: Tensor,
+    pub(super) dh: Option<NodeId>,
+    pub(super) w: ParamId,
+    pub(super) labels: Tensor,
+    pub(super) soft_cap: Option<f32>,
+    pub(super) y: NodeId,
+}
+
+impl BackwardOp for LabelLogProbsOp {
+    fn backward(self: Box<Self>, bw: &mut Backward<'_>) -> Result<()> {
+        let Some(dy) = bw.take(self.y) else { return Ok(()) };
+        let weight = bw.param(self.w)?;
+        let mut target = if weight.trainable { Some(bw.host.gradient(self.w)?) } else { None };
+        let dw = target.as_mut().map(|t| (&mut t.tensor, t.accumulate));
+        let mut dh = self.dh.map(|_| bw.backend.alloc(self.h.shape(), self.h.dtype())).transpose()?;
+        bw.backend.label_log_probs_backward(
+            dh.as_mut(),
+            dw,
+            &dy,
+            &self.h,
+            &weight.tensor,
+            &self.labels,
+            self.soft_cap,
+        )?;
+        match (self.dh, dh) {
+            (Some(node), Some(dh)) => bw.add_node(node, dh),
+            _ => Ok(()),
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Units and their host: who brings parameters and takes gradients.
 
+use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::{Result, Shape, Tensor};
@@ -21,6 +23,19 @@ pub enum Init {
     Ones,
     /// Zeros.
     Zeros,
+    /// Uniform numbers between -b and b, with b = 1 / sqrt(K) for a matrix of K columns.
+    Uniform,
+}
+
+/// How a parameter is held, and whether it changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParamKind {
+    /// It is trained: it has gradients and optimizer states.
+    Trained,
+    /// It stays as it is.
+    Frozen,
+    /// It stays as it is, held in blocks of 4-bit numbers (`ops::nf4`); a unit that runs gets it in full.
+    Nf4,
 }
 
 /// A parameter as its model lists it.
@@ -34,6 +49,29 @@ pub struct ParamSpec {
     pub meaning: &'static str,
     /// How it starts without a checkpoint.
     pub init: Init,
+    /// How it is held, and whether it changes.
+    pub kind: ParamKind,
+}
+
+/// A low-rank change of a weight: `W' = W + scale * B A`, and with a magnitude `m` every row of that is brought to length `m`.
+///
+/// Source: Hu et al. 2021, arXiv:2106.09685; with a magnitude Liu et al. 2024, arXiv:2402.09353.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdapterSpec {
+    /// The weight that it changes, (N, K).
+    pub weight: ParamId,
+    /// Which of the weight's rows.
+    pub rows: Range<usize>,
+    /// A (R, K).
+    pub a: ParamId,
+    /// B (rows, R).
+    pub b: ParamId,
+    /// m (rows).
+    pub magnitude: Option<ParamId>,
+    /// What `B A` is multiplied by: alpha / rank.
+    pub scale: f32,
+    /// Share of the inputs of A that is set to zero in training.
+    pub dropout: f32,
 }
 
 /// What part of a model a unit is.
@@ -59,12 +97,14 @@ pub struct UnitSpec {
 }
 
 /// All parameters and units of a model; a [`ParamId`] and a [`UnitId`] is an index into these lists.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelLayout {
     /// The parameters, in checkpoint order.
     pub params: Vec<ParamSpec>,
     /// The units, in forward order.
     pub units: Vec<UnitSpec>,
+    /// Changes of its weights, whose parameters are among `params`.
+    pub adapters: Vec<AdapterSpec>,
 }
 
 impl ModelLayout {
@@ -78,9 +118,35 @@ impl ModelLayout {
         &self.units[id.0 as usize]
     }
 
-    /// Number of weights.
+    /// The same model with nothing to train; what is held in 4 bits stays so.
+    #[must_use]
+    pub fn frozen(mut self) -> Self {
+        for param in self.params.iter_mut().filter(|param| param.kind == ParamKind::Trained) {
+            param.kind = ParamKind::Frozen;
+        }
+        self
+    }
+
+    /// Parameters that belong to no adapter, in checkpoint order.
+    pub fn base_params(&self) -> impl Iterator<Item = ParamId> + '_ {
+        let of_adapters: HashSet<ParamId> = self.adapter_params().collect();
+        (0..self.params.len()).map(|id| ParamId(id as u32)).filter(move |id| !of_adapters.contains(id))
+    }
+
+    /// Parameters of adapters, in checkpoint order.
+    pub fn adapter_params(&self) -> impl Iterator<Item = ParamId> + '_ {
+        self.adapters.iter().flat_map(|adapter| [Some(adapter.a), Some(adapter.b), adapter.magnitude]).flatten()
+    }
+
+    /// Number of weights, those of adapters left out.
     pub fn num_elements(&self) -> usize {
-        self.params.iter().map(|p| p.shape.num_elements()).sum()
+        self.base_params().map(|id| self.param(id).shape.num_elements()).sum()
+    }
+
+    /// Number of weights that are trained.
+    pub fn num_trained(&self) -> usize {
+        let trained = self.params.iter().filter(|param| param.kind == ParamKind::Trained);
+        trained.map(|param| param.shape.num_elements()).sum()
     }
 }
 

@@ -230,6 +230,12 @@ impl Table<'_> {
         self.guarded(shape, DType::I32, Some(&values)).view
     }
 
+    /// An input of bytes.
+    pub(super) fn bytes(&self, bytes: &[u8]) -> Tensor {
+        let values: Vec<f64> = bytes.iter().map(|&byte| f64::from(byte)).collect();
+        self.guarded(&[bytes.len()], DType::U8, Some(&values)).view
+    }
+
     /// An input for calls that are refused before anything is read.
     pub(super) fn any(&self, shape: &[usize], dtype: DType) -> Tensor {
         let zeros = vec![0.0; shape.iter().product()];

@@ -1,6 +1,6 @@
-//! Tables of sums of tensors and of the sum of squares.
+//! Tables of sums of tensors, of the soft cap and of the sum of squares.
 //!
-//! Numbers: sums within [`nmse_bound`](super::nmse_bound); the sum of squares within 1e-6 of itself.
+//! Numbers: sums and caps within [`nmse_bound`](super::nmse_bound); the sum of squares within 1e-6 of itself.
 
 use tensor::ops::elementwise;
 use tensor::{Backend, DType};
@@ -59,6 +59,27 @@ pub fn check_add_in_place(backend: &dyn Backend, dtype: DType) {
         if dtype == DType::F32 {
             t.refuse(Wrong::DType("y"), [(&[3, 4], DType::Bf16)], |[y]| backend.add_in_place(y, &x));
         }
+    });
+}
+
+/// `y = cap tanh(y / cap)`.
+pub fn check_soft_cap_in_place(backend: &dyn Backend, dtype: DType) {
+    table("soft_cap_in_place", backend, dtype, |t| {
+        for &shape in SHAPES {
+            for (cap, std_dev) in [(30.0f32, 20.0), (0.5, 1.0), (50.0, 0.01)] {
+                t.case(format!("{shape:?}, cap {cap} on values of {std_dev}"));
+                let start = t.normal(shape, std_dev).values;
+                let mut y = start.clone();
+                elementwise::soft_cap_in_place(&mut y, cap.into());
+                let y = Output::new("y", shape, dtype, &y).starting_at(&start);
+                t.run(&[y], |[y]| backend.soft_cap_in_place(y, cap));
+            }
+        }
+        t.case("NaN and infinities");
+        let (inf, nan) = (f64::INFINITY, f64::NAN);
+        let y = Output::new("y", &[3], dtype, &[2.0, nan, -2.0]).starting_at(&[inf, nan, -inf]);
+        t.run(&[y], |[y]| backend.soft_cap_in_place(y, 2.0));
+        t.refuse(Wrong::DType("y"), [(&[3, 4], DType::I32)], |[y]| backend.soft_cap_in_place(y, 1.0));
     });
 }
 

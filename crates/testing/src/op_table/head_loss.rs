@@ -1,20 +1,20 @@
 //! Table of the output head and its loss.
 //!
-//! Numbers: f32 within 1e-11. Gradients over bf16 inputs within 1e-4: gradients of logits may be rounded to bf16 to feed
+//! Numbers: f32 within 1e-11, under a soft cap too. Gradients over bf16 inputs within 1e-4: gradients of logits may be rounded to bf16 to feed
 //! them to a product, and parts of dw once more in each chunk. The loss is f32 in both.
 
 use tensor::ops::IGNORE_INDEX;
 use tensor::ops::head_loss::{self, HeadLossOut};
 use tensor::{Backend, DType, Tensor};
 
-use super::case::{Output, Table, Wrong, table};
+use super::case::{Input, Output, Table, Wrong, table};
 
-const F32_NMSE: f64 = 1e-11;
-const BF16_NMSE: f64 = 1e-4;
+pub(super) const F32_NMSE: f64 = 1e-11;
+pub(super) const BF16_NMSE: f64 = 1e-4;
 
 /// Which labels are masked.
 #[derive(Debug, Clone, Copy)]
-enum Masked {
+pub(super) enum Masked {
     None,
     All,
     AllButTheLast,
@@ -24,7 +24,7 @@ enum Masked {
 }
 
 impl Masked {
-    fn masks(self, t: usize, num_tokens: usize) -> bool {
+    pub(super) fn masks(self, t: usize, num_tokens: usize) -> bool {
         match self {
             Self::None => false,
             Self::All => true,
@@ -35,29 +35,33 @@ impl Masked {
     }
 }
 
-/// (T, D, V), the mask, the scale, the size of h.
-type Case = ((usize, usize, usize), Masked, f32, f64);
+/// (T, D, V), the mask, the scale, the soft cap, the size of h.
+pub(super) type Case = ((usize, usize, usize), Masked, f32, Option<f32>, f64);
 
-const CASES: &[Case] = &[
-    ((0, 4, 5), Masked::None, 1.0, 1.0),
-    ((1, 1, 1), Masked::None, 1.0, 1.0),
-    ((3, 17, 5), Masked::None, 0.25, 1.0),
-    ((3, 17, 5), Masked::All, 1.0, 1.0),
-    ((17, 8, 33), Masked::AllButTheLast, 1.0, 1.0),
-    ((33, 16, 129), Masked::EveryOther, 1.0 / 16.0, 1.0),
-    ((65, 33, 300), Masked::Runs, 0.01, 0.3),
-    ((5, 16, 65), Masked::None, 1.0, 100.0),
-    ((5, 16, 65), Masked::None, 0.0, 1.0),
-    ((300, 24, 130), Masked::Runs, 1.0 / 150.0, 0.5),
-    ((1100, 8, 40), Masked::EveryOther, 1.0 / 550.0, 1.0),
+pub(super) const CASES: &[Case] = &[
+    ((0, 4, 5), Masked::None, 1.0, None, 1.0),
+    ((1, 1, 1), Masked::None, 1.0, None, 1.0),
+    ((3, 17, 5), Masked::None, 0.25, None, 1.0),
+    ((3, 17, 5), Masked::All, 1.0, None, 1.0),
+    ((17, 8, 33), Masked::AllButTheLast, 1.0, None, 1.0),
+    ((33, 16, 129), Masked::EveryOther, 1.0 / 16.0, None, 1.0),
+    ((65, 33, 300), Masked::Runs, 0.01, None, 0.3),
+    ((5, 16, 65), Masked::None, 1.0, None, 100.0),
+    ((5, 16, 65), Masked::None, 0.0, None, 1.0),
+    ((300, 24, 130), Masked::Runs, 1.0 / 150.0, None, 0.5),
+    ((1100, 8, 40), Masked::EveryOther, 1.0 / 550.0, None, 1.0),
+    ((3, 17, 5), Masked::None, 0.25, Some(2.0), 1.0),
+    ((65, 33, 300), Masked::Runs, 0.01, Some(30.0), 1.0),
+    ((5, 16, 65), Masked::None, 1.0, Some(30.0), 10.0),
+    ((300, 24, 130), Masked::Runs, 1.0 / 150.0, Some(0.5), 0.5),
 ];
 
 /// A gradient that is wanted: into which dtype, and whether it accumulates.
-type Wanted = Option<(DType, bool)>;
+pub(super) type Wanted = Option<(DType, bool)>;
 
-fn run(t: &mut Table<'_>, case: &Case, want_dh: bool, want_dw: Wanted) {
-    let (backend, dtype, &((num_tokens, dim, vocab), masked, scale, h_std)) = (t.backend, t.dtype, case);
-    t.case(format!("T {num_tokens} D {dim} V {vocab}, masked {masked:?}, scale {scale}, dh {want_dh}, dw {want_dw:?}"));
+/// h and labels of a case.
+pub(super) fn inputs(t: &mut Table<'_>, case: &Case) -> (Input, Vec<i32>) {
+    let &((num_tokens, dim, vocab), masked, _, _, h_std) = case;
     let mut labels = t.indices(num_tokens, vocab);
     let mut h = t.values(num_tokens * dim, h_std);
     for token in (0..num_tokens).filter(|&token| masked.masks(token, num_tokens)) {
@@ -65,14 +69,23 @@ fn run(t: &mut Table<'_>, case: &Case, want_dh: bool, want_dw: Wanted) {
         labels[token] = IGNORE_INDEX;
         h[token * dim..][..dim].fill(f64::NAN);
     }
-    let (h, w) = (t.floats(&[num_tokens, dim], dtype, &h), t.normal(&[vocab, dim], 1.0));
-    let label_tensor = t.ints(&[num_tokens], &labels);
+    (t.floats(&[num_tokens, dim], t.dtype, &h), labels)
+}
+
+fn run(t: &mut Table<'_>, case: &Case, want_dh: bool, want_dw: Wanted) {
+    let (backend, dtype, &((num_tokens, dim, vocab), masked, scale, soft_cap, _)) = (t.backend, t.dtype, case);
+    t.case(format!(
+        "T {num_tokens} D {dim} V {vocab}, masked {masked:?}, scale {scale}, cap {soft_cap:?}, dh {want_dh}, dw {want_dw:?}"
+    ));
+    let (h, labels) = inputs(t, case);
+    let (w, label_tensor) = (t.normal(&[vocab, dim], 1.0), t.ints(&[num_tokens], &labels));
 
     let (dw_dtype, dw_adds) = want_dw.unwrap_or((dtype, false));
     let dw_start = t.values_of(dw_dtype, vocab * dim, f64::from(scale));
     let (mut loss, mut dh, mut dw) = (1.5, vec![0.0; num_tokens * dim], dw_start.clone());
     let (dh_arg, dw_arg) = (Some(&mut dh[..]), Some((&mut dw[..], dw_adds)));
-    head_loss::head_loss(&mut loss, dh_arg, dw_arg, &h.values, &w.values, &labels, dim, f64::from(scale));
+    let (scale_wide, cap_wide) = (f64::from(scale), soft_cap.map(f64::from));
+    head_loss::head_loss(&mut loss, dh_arg, dw_arg, &h.values, &w.values, &labels, dim, scale_wide, cap_wide);
 
     // Where softmax is almost sure, gradients are what is left of terms of the size of scale.
     let (nmse, floor) = (if dtype == DType::F32 { F32_NMSE } else { BF16_NMSE }, 0.1 * f64::from(scale));
@@ -84,7 +97,7 @@ fn run(t: &mut Table<'_>, case: &Case, want_dh: bool, want_dw: Wanted) {
     };
     let call = |loss: &mut Tensor, dh: Option<&mut Tensor>, dw: Option<&mut Tensor>| {
         let out = HeadLossOut { loss, dh, dw: dw.map(|dw| (dw, dw_adds)) };
-        backend.head_loss(out, &h.tensor, &w.tensor, &label_tensor, scale)
+        backend.head_loss(out, &h.tensor, &w.tensor, &label_tensor, scale, soft_cap)
     };
     match (want_dh, want_dw) {
         (false, None) => t.run(&[loss_out()], |[loss]| call(loss, None, None)),
@@ -113,7 +126,7 @@ pub fn check_head_loss(backend: &dyn Backend, dtype: DType) {
         let loss = Output::new("loss", &[1], DType::F32, &[f64::NAN]).starting_at(&[0.0]);
         t.run(&[loss], |[loss]| {
             let out = HeadLossOut { loss, dh: None, dw: None };
-            backend.head_loss(out, &h.tensor, &w.tensor, &labels, 1.0)
+            backend.head_loss(out, &h.tensor, &w.tensor, &labels, 1.0, None)
         });
         refuse(t);
     });
@@ -129,7 +142,7 @@ fn refuse(t: &mut Table<'_>) {
     let mut refuse = |wrong, outputs: [_; 3], w: &Tensor, labels: &Tensor| {
         t.refuse(wrong, outputs, |[loss, dh, dw]| {
             let out = HeadLossOut { loss, dh: Some(dh), dw: Some((dw, false)) };
-            backend.head_loss(out, &h, w, labels, 1.0)
+            backend.head_loss(out, &h, w, labels, 1.0, None)
         });
     };
     refuse(Wrong::Shape("w"), [loss, dh, dw], &wide, &labels);

@@ -37,18 +37,24 @@ fn floor(terms: usize) -> f64 {
     0.3 * (terms as f64).sqrt()
 }
 
-/// `y = x w^T`.
+/// `y (+)= x w^T`.
 pub fn check_matmul_nt(backend: &dyn Backend, dtype: DType) {
     table("matmul_nt", backend, dtype, |t| {
         each_dims(t, |t, dims| {
             let MatmulDims { m, n, k } = dims;
             for &out in t.output_dtypes() {
-                t.case(format!("{dims:?} into {out}"));
-                let (x, w) = (t.normal(&[m, k], 1.0), t.normal(&[n, k], 1.0));
-                let mut y = vec![0.0; m * n];
-                matmul::matmul_nt(&mut y, &x.values, &w.values, dims);
-                let y = Output::new("y", &[m, n], out, &y).floor(floor(k));
-                t.run(&[y], |[y]| backend.matmul_nt(y, &x.tensor, &w.tensor));
+                for accumulate in [false, true] {
+                    t.case(format!("{dims:?} into {out}, accumulate {accumulate}"));
+                    let (x, w) = (t.normal(&[m, k], 1.0), t.normal(&[n, k], 1.0));
+                    let start = t.values_of(out, m * n, 1.0);
+                    let mut y = start.clone();
+                    matmul::matmul_nt(&mut y, &x.values, &w.values, dims, accumulate);
+                    let mut y = Output::new("y", &[m, n], out, &y).floor(floor(k));
+                    if accumulate {
+                        y = y.starting_at(&start);
+                    }
+                    t.run(&[y], |[y]| backend.matmul_nt(y, &x.tensor, &w.tensor, accumulate));
+                }
             }
         });
         t.case("NaN stays NaN, in its row only");
@@ -56,18 +62,18 @@ pub fn check_matmul_nt(backend: &dyn Backend, dtype: DType) {
         x[7] = f64::NAN;
         let x = t.floats(&[3, 5], dtype, &x);
         let mut y = vec![0.0; 12];
-        matmul::matmul_nt(&mut y, &x.values, &w.values, MatmulDims { m: 3, n: 4, k: 5 });
-        t.run(&[Output::new("y", &[3, 4], dtype, &y)], |[y]| backend.matmul_nt(y, &x.tensor, &w.tensor));
+        matmul::matmul_nt(&mut y, &x.values, &w.values, MatmulDims { m: 3, n: 4, k: 5 }, false);
+        t.run(&[Output::new("y", &[3, 4], dtype, &y)], |[y]| backend.matmul_nt(y, &x.tensor, &w.tensor, false));
 
         let (x, w, y, other) = (t.any(&[3, 5], dtype), t.any(&[4, 5], dtype), (&[3, 4][..], dtype), t.other_dtype());
         let (long, flat, cast) = (t.any(&[4, 6], dtype), t.any(&[15], dtype), t.any(&[4, 5], other));
-        t.refuse(Wrong::Shape("w"), [y], |[y]| backend.matmul_nt(y, &x, &long));
-        t.refuse(Wrong::Shape("x"), [y], |[y]| backend.matmul_nt(y, &flat, &w));
-        t.refuse(Wrong::Shape("y"), [(&[4, 3], dtype)], |[y]| backend.matmul_nt(y, &x, &w));
-        t.refuse(Wrong::DType("w"), [y], |[y]| backend.matmul_nt(y, &x, &cast));
-        t.refuse(Wrong::DType("y"), [(&[3, 4], DType::I32)], |[y]| backend.matmul_nt(y, &x, &w));
+        t.refuse(Wrong::Shape("w"), [y], |[y]| backend.matmul_nt(y, &x, &long, false));
+        t.refuse(Wrong::Shape("x"), [y], |[y]| backend.matmul_nt(y, &flat, &w, false));
+        t.refuse(Wrong::Shape("y"), [(&[4, 3], dtype)], |[y]| backend.matmul_nt(y, &x, &w, false));
+        t.refuse(Wrong::DType("w"), [y], |[y]| backend.matmul_nt(y, &x, &cast, false));
+        t.refuse(Wrong::DType("y"), [(&[3, 4], DType::I32)], |[y]| backend.matmul_nt(y, &x, &w, false));
         let foreign = t.elsewhere(&[4, 5], dtype);
-        t.refuse(Wrong::Device, [y], |[y]| backend.matmul_nt(y, &x, &foreign));
+        t.refuse(Wrong::Device, [y], |[y]| backend.matmul_nt(y, &x, &foreign, false));
     });
 }
 

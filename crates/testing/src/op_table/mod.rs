@@ -22,31 +22,42 @@
 use tensor::{Backend, DType};
 
 mod adamw8bit;
+mod adapters;
 mod attention;
 mod bias;
 mod case;
 mod elementwise;
 mod embedding;
+mod fake_quantise;
+mod glu;
 mod head_loss;
+mod label_log_probs;
 mod matmul;
 mod memory;
+mod nf4;
 mod optimizers;
 mod rms_norm;
 mod rope;
-mod swiglu;
 
 pub use adamw8bit::check_adamw8bit_step;
+pub use adapters::{
+    check_copy_columns, check_dora_norm, check_dora_scale_backward, check_dora_scale_forward, check_dropout_in_place,
+    check_scale_in_place,
+};
 pub use attention::{check_attention_backward, check_attention_forward};
 pub use bias::{check_bias_backward, check_bias_in_place};
-pub use elementwise::{check_add, check_add_in_place, check_sum_of_squares};
+pub use elementwise::{check_add, check_add_in_place, check_soft_cap_in_place, check_sum_of_squares};
 pub use embedding::{check_embedding_backward, check_embedding_forward};
+pub use fake_quantise::{check_fake_quantise_groups, check_fake_quantise_rows};
+pub use glu::{check_glu_backward, check_glu_forward};
 pub use head_loss::check_head_loss;
+pub use label_log_probs::{check_label_log_probs_backward, check_label_log_probs_forward};
 pub use matmul::{check_matmul_nn, check_matmul_nt, check_matmul_tn};
 pub use memory::{check_copy, check_memory};
+pub use nf4::{check_nf4_dequantise, check_nf4_quantise};
 pub use optimizers::{check_adamw_step, check_sgd_step};
 pub use rms_norm::{check_rms_norm_backward, check_rms_norm_forward};
 pub use rope::{check_rope_in_place, check_rope_table};
-pub use swiglu::{check_swiglu_backward, check_swiglu_forward};
 
 /// The NMSE allowed to `len` elements that were computed in f32 and rounded to `dtype` once.
 ///
@@ -80,11 +91,24 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("rope_in_place", check_rope_in_place),
     ("attention_forward", check_attention_forward),
     ("attention_backward", check_attention_backward),
-    ("swiglu_forward", check_swiglu_forward),
-    ("swiglu_backward", check_swiglu_backward),
+    ("glu_forward", check_glu_forward),
+    ("glu_backward", check_glu_backward),
     ("head_loss", check_head_loss),
+    ("label_log_probs_forward", check_label_log_probs_forward),
+    ("label_log_probs_backward", check_label_log_probs_backward),
+    ("dropout_in_place", check_dropout_in_place),
+    ("dora_norm", check_dora_norm),
+    ("dora_scale_forward", check_dora_scale_forward),
+    ("dora_scale_backward", check_dora_scale_backward),
+    ("nf4_quantise", check_nf4_quantise),
+    ("nf4_dequantise", check_nf4_dequantise),
+    ("fake_quantise_rows", check_fake_quantise_rows),
+    ("fake_quantise_groups", check_fake_quantise_groups),
     ("add", check_add),
+    ("copy_columns", check_copy_columns),
+    ("scale_in_place", check_scale_in_place),
     ("add_in_place", check_add_in_place),
+    ("soft_cap_in_place", check_soft_cap_in_place),
     ("adamw_step", check_adamw_step),
     ("adamw8bit_step", check_adamw8bit_step),
     ("sgd_step", check_sgd_step),

@@ -1,34 +1,58 @@
-//! Full fine-tuning on one rank or many: what both recipes of it do.
+//! Fine-tuning on one rank or many, of every weight or of an adapter, on rows or on pairs: what the recipes of it do.
 //!
 //! Reads from top to bottom: [`Run::prepare`] looks at everything on disk without loading weights, once a process;
 //! [`Run::train`] loads, trains and saves, on every rank. All ranks make the same steps; the first one speaks and writes.
 
 mod check;
+mod goal;
+mod ranks;
 
 use std::sync::Arc;
 
-use checkpoint::{CheckpointName, ExistingRun, check_output_dir, remove_previous_run};
-use config::{Merged, Notice};
-use data::{Dataset, Loader, LoaderOptions, Sampler};
+use checkpoint::{CheckpointName, ExistingRun, WeightSource, check_output_dir, remove_previous_run};
+use config::{Merged, Problems};
+use data::{Items, Loader, LoaderOptions, Sampler};
 use dist::{Communicator, Mesh, Traffic};
 use metrics::{MetricLoggerConfig, Progress, Throughput};
-use models::Decoder;
+use models::{Decoder, LoraConfig};
 use optim::Schedule;
 use tensor::{Backend, DType};
 use train::{Files, ParamStore, Policy};
 
+use crate::adapter::open_adapter;
 use crate::components;
 use crate::console::Console;
 use crate::memory_plan::{self, Shape};
 use crate::model_folder::{ModelFolder, notice_model_type};
+use crate::objectives::Goal;
 use crate::profiling::{self, Profiling};
 use crate::saving::{Position, Resumed, Saver, component_record, find_resumed};
-use crate::settings::{CheckpointMode, FullFinetuneSettings, Place};
-use crate::train_step::{StepReport, train_window};
+use crate::settings::{CheckpointMode, FinetuneSettings, Place};
+use crate::train_step::{StepKey, StepReport, train_window};
 use crate::{Error, Launch, Result};
 
 use check::check_layer_numbers;
-pub(crate) use check::{Kind, check, mesh_shape};
+pub(crate) use check::mesh_shape;
+pub(crate) use goal::Aim;
+
+/// A recipe of fine-tuning.
+#[derive(Debug)]
+pub(crate) struct Finetune {
+    pub(crate) name: &'static str,
+    /// An adapter is trained instead of every weight.
+    pub(crate) trains_adapter: bool,
+    /// It may run on several ranks.
+    pub(crate) on_ranks: bool,
+    /// What it trains for.
+    pub(crate) aim: Aim,
+}
+
+impl Finetune {
+    /// The checked config; `None` after its problems were reported.
+    pub(crate) fn check(&self, config: &Merged, problems: &mut Problems) -> Option<FinetuneSettings> {
+        check::check(self, config, problems)
+    }
+}
 
 /// How many ranks share the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +74,7 @@ impl MeshShape {
 /// A run that nothing but weights is missing for.
 pub(crate) struct Run<'a> {
     config: &'a Merged,
-    settings: FullFinetuneSettings,
+    settings: FinetuneSettings,
     console: Console,
     mesh: MeshShape,
     policy: Policy,
@@ -61,7 +85,14 @@ pub(crate) struct Run<'a> {
     seed: u64,
     folder: ModelFolder,
     model: Decoder,
-    dataset: Arc<Dataset>,
+    /// The adapters, if only those are trained.
+    lora: Option<LoraConfig>,
+    /// An adapter to start from.
+    adapter: Option<WeightSource>,
+    goal: Goal,
+    /// The folder of the model that the goal compares with.
+    reference: Option<ModelFolder>,
+    items: Arc<dyn Items>,
     pad_id: i32,
     steps_per_epoch: u64,
     total_steps: u64,
@@ -73,16 +104,22 @@ impl<'a> Run<'a> {
     /// Looks at everything on disk: headers, names, shapes and rows, before any weight is read. `speaks`: whether this process
     /// tells what it does.
     pub(crate) fn prepare(
-        name: &str,
+        recipe: &Finetune,
         config: &'a Merged,
-        settings: FullFinetuneSettings,
-        notices: &[Notice],
-        mesh: MeshShape,
         launch: &Launch<'_>,
+        num_ranks: usize,
         speaks: bool,
     ) -> Result<Self> {
+        let mut problems = Problems::new();
+        let settings = recipe.check(config, &mut problems);
+        let mesh = match &settings {
+            Some(settings) if recipe.on_ranks => mesh_shape(settings, num_ranks, config, &mut problems),
+            _ => MeshShape::ONE,
+        };
+        let notices = problems.finish()?;
+        let settings = settings.expect("whatever could not be read is a problem");
         let console = if speaks { Console::new(&settings.log_level) } else { Console::silent() };
-        console.resolved_config(name, config);
+        console.resolved_config(recipe.name, config);
         for notice in notices {
             console.notice(&notice.to_string());
         }
@@ -103,7 +140,8 @@ impl<'a> Run<'a> {
         };
         // Only the process that speaks writes; looking means to try, and several at once would get into each other's way.
         if speaks {
-            let read_only = [checkpointer.checkpoint_dir.as_path()];
+            let read = [Some(&settings.checkpointer), settings.ref_checkpointer.as_ref()];
+            let read_only: Vec<_> = read.into_iter().flatten().map(|c| c.0.checkpoint_dir.as_path()).collect();
             check_output_dir(output_dir, &read_only, existing)?;
             let log_dir = settings.metric_logger.as_ref().and_then(MetricLoggerConfig::log_dir);
             for dir in [Some(settings.output_dir.as_path()), log_dir].into_iter().flatten() {
@@ -117,27 +155,32 @@ impl<'a> Run<'a> {
         let model = folder.build_model(&section, console)?;
         notice_model_type(checkpointer.model_type, model.config(), console);
         check_layer_numbers(config, model.config().num_hidden_layers)?;
+        let lora = section.lora.clone();
+        let adapter = match (settings.adapter(), &lora) {
+            (Some(path), Some(lora)) => Some(open_adapter(path, lora, &model, console)?),
+            _ => None,
+        };
+        let (goal, reference) = recipe.open_goal(&settings, &model, console)?;
         let tokenizer = components::open_tokenizer(settings.tokenizer.as_ref(), &folder)?;
         tokenizer.check_fits(model.config().vocab_size)?;
-        let dataset = settings.dataset.build(&tokenizer)?;
-        dataset.notices().lines().iter().for_each(|text| console.notice(text));
-        components::check_rows(&dataset, model.config())?;
-        let dataset = Arc::new(dataset);
+        let items = settings.dataset.build(&tokenizer)?;
+        items.rows().notices().lines().iter().for_each(|text| console.notice(text));
+        components::check_rows(items.rows(), model.config())?;
         let pad_id = tokenizer.pad_id() as i32;
-        let loader = loader_of(&settings, &dataset, pad_id, mesh, 0)?;
+        let loader = loader_of(&settings, &items, pad_id, mesh, 0)?;
         let natural_steps = loader.steps_per_epoch() as u64;
         let steps_per_epoch = settings.max_steps_per_epoch.map_or(natural_steps, |most| natural_steps.min(most as u64));
         if steps_per_epoch == natural_steps && loader.dropped_rows() > 0 {
             console.notice(&format!(
                 "{} of {} rows fill no whole step and are left out of each epoch",
                 loader.dropped_rows(),
-                dataset.len()
+                items.num_items()
             ));
         }
         let optimizer = component_record(config.root().at("optimizer"));
         let rows_per_step = rows_per_step(&settings, mesh);
         let resumed = if settings.resume_from_checkpoint {
-            Some(find_resumed(output_dir, rows_per_step, model.layout(), &optimizer, console)?)
+            Some(find_resumed(output_dir, rows_per_step, model.layout(), lora.as_ref(), &optimizer, console)?)
         } else {
             None
         };
@@ -151,12 +194,16 @@ impl<'a> Run<'a> {
                 return Err(Error::NothingLeft { checkpoint, done: at.steps_run, total: total_steps });
             }
         }
-        let shape = Shape::of(&settings, mesh, dataset.max_row_len());
+        let shape = Shape::of(&settings, mesh, items.rows().max_row_len());
         if let Some(resumed) = &resumed {
             resumed.check_states(model.layout(), &settings.optimizer, shape.dtype, console)?;
         }
-        memory_plan::check(&model, &settings, &shape, &*backend, share.of, console)?;
+        memory_plan::check(&goal, &model, &settings, &shape, &*backend, share.of, console)?;
         Ok(Self {
+            lora,
+            adapter,
+            goal,
+            reference,
             config,
             console,
             mesh,
@@ -167,7 +214,7 @@ impl<'a> Run<'a> {
             seed,
             folder,
             model,
-            dataset,
+            items,
             pad_id,
             steps_per_epoch,
             total_steps,
@@ -199,12 +246,15 @@ impl<'a> Run<'a> {
                 console.notice(&format!("`{removed}` of an earlier run is removed from `{}`", output_dir.display()));
             }
         }
-        let loader = loader_of(settings, &self.dataset, self.pad_id, self.mesh, mesh.world.rank())?;
+        let loader = loader_of(settings, &self.items, self.pad_id, self.mesh, mesh.world.rank())?;
         let mut at = self.start();
         let left = (settings.epochs as u64 - at.epochs_run).saturating_mul(self.steps_per_epoch) - at.step_in_epoch;
         let rank = mesh.world.rank();
         let mut profiling = Profiling::new(settings.profiler.as_ref(), &settings.output_dir, rank, left, console);
-        let mut store = self.load(mesh, &profiling.backend(backend), seed, console)?;
+        let backend = profiling.backend(backend);
+        let mut store = self.load(mesh, &backend, seed, console)?;
+        let compared_with = self.reference.as_ref().and_then(ModelFolder::weights);
+        let mut objective = self.goal.objective(mesh, &backend, self.dtype, self.files.clone(), compared_with)?;
 
         let schedule = settings.lr_scheduler.as_ref().map_or(Schedule::Constant, |s| s.schedule(self.total_steps));
         let saver = self.saver(seed, console)?;
@@ -229,7 +279,9 @@ impl<'a> Run<'a> {
                     windows.next().expect("an epoch has as many steps as were counted")
                 };
                 let lr = base_lr * schedule.factor(at.steps_run);
-                let trained = train_window(&self.model, &mut store, &window, lr, settings.clip_grad_norm, step)
+                let key = StepKey { step, seed };
+                let clip = settings.clip_grad_norm;
+                let trained = train_window(&mut *objective, &self.model, &mut store, &window, lr, clip, key)
                     .map_err(|error| diverged(error, settings))?;
                 at = Position { steps_run: step, step_in_epoch: at.step_in_epoch + 1, ..at };
                 let mut label = format!("{}|{step}", epoch + 1);
@@ -255,7 +307,7 @@ impl<'a> Run<'a> {
                 }
                 if settings.save_every_n_steps.is_some_and(|n| step.is_multiple_of(n)) && step < self.total_steps {
                     saver
-                        .save(CheckpointName::Step(step), &self.model, &store, at.rolled_over(self.steps_per_epoch))
+                        .save(CheckpointName::Step(step), &self.model, &mut store, at.rolled_over(self.steps_per_epoch))
                         .map_err(|error| diverged(error, settings))?;
                     meter.restart();
                 }
@@ -270,13 +322,13 @@ impl<'a> Run<'a> {
                 Some(_) => last.then_some(CheckpointName::Step(at.steps_run)),
             };
             if let Some(name) = name {
-                saver.save(name, &self.model, &store, at).map_err(|error| diverged(error, settings))?;
+                saver.save(name, &self.model, &mut store, at).map_err(|error| diverged(error, settings))?;
             }
         }
         logger.as_mut().map_or(Ok(()), |logger| logger.close())?;
         // Nobody leaves while another still reads from it.
         mesh.world.barrier().wait()?;
-        drop(store);
+        drop((store, objective));
         if let Some(files) = self.files.as_ref().filter(|_| is_first && self.makes_files_dir) {
             // Files in it have no name; what somebody else has put there stays.
             let _ = std::fs::remove_dir(&files.dir);
@@ -303,26 +355,40 @@ impl<'a> Run<'a> {
         let mut store =
             ParamStore::on_mesh(Arc::clone(backend), layout, self.dtype, self.policy, mesh, self.files.clone())?;
         store.set_optimizer(self.settings.optimizer.clone(), seed);
+        let has_adapter = self.lora.is_some();
         match (&self.resumed, self.folder.weights()) {
-            (Some(resumed), _) => {
-                store.load_weights(&resumed.checkpoint.weights()?)?;
-                if let Some(states) = resumed.checkpoint.optimizer()? {
-                    store.load_optimizer(&states, resumed.optimizer_steps)?;
-                }
-                console.info(&format!(
-                    "Resuming from {} after {} steps.",
-                    resumed.checkpoint.path().display(),
-                    resumed.position.steps_run
-                ));
-            }
-            (None, Some(weights)) => {
+            (Some(resumed), _) if !has_adapter => store.load_weights(&resumed.checkpoint.weights()?)?,
+            (_, Some(weights)) => {
                 store.load_weights(weights)?;
                 weights.release();
             }
-            (None, None) => store.init_random(seed)?,
+            (_, None) => store.init_random(seed)?,
         }
+        if has_adapter {
+            match self.resumed.as_ref().map(|resumed| resumed.checkpoint.adapter()).transpose()?.flatten() {
+                Some(adapter) => store.load_adapter(&adapter)?,
+                None => match &self.adapter {
+                    Some(adapter) => store.load_adapter(adapter)?,
+                    None => store.init_adapters(seed)?,
+                },
+            }
+        }
+        if let Some(resumed) = &self.resumed {
+            if let Some(states) = resumed.checkpoint.optimizer()? {
+                store.load_optimizer(&states, resumed.optimizer_steps)?;
+            }
+            console.info(&format!(
+                "Resuming from {} after {} steps.",
+                resumed.checkpoint.path().display(),
+                resumed.position.steps_run
+            ));
+        }
+        let trained = match &self.lora {
+            None => String::new(),
+            Some(_) => format!(", {} of an adapter are trained", self.model.layout().num_trained()),
+        };
         console.info(&format!(
-            "Model is initialized with precision {}: {} weights.",
+            "Model is initialized with precision {}: {} weights{trained}.",
             self.dtype,
             self.model.layout().num_elements()
         ));
@@ -341,6 +407,8 @@ impl<'a> Run<'a> {
             steps_per_epoch: self.steps_per_epoch,
             max_steps_per_epoch: settings.max_steps_per_epoch.map(|n| n as u64),
             rows_per_step: rows_per_step(settings, self.mesh),
+            lora: self.lora.as_ref(),
+            adapter_only: settings.save_adapter_weights_only,
             optimizer: component_record(self.config.root().at("optimizer")),
             console,
         })
@@ -353,13 +421,13 @@ fn agree_on_seed(world: &Communicator, seed: u64) -> Result<u64> {
     Ok(bytes.try_into().map_or(seed, u64::from_le_bytes))
 }
 
-fn rows_per_step(settings: &FullFinetuneSettings, mesh: MeshShape) -> u64 {
+fn rows_per_step(settings: &FinetuneSettings, mesh: MeshShape) -> u64 {
     (mesh.num_ranks() * settings.batch_size * settings.gradient_accumulation_steps) as u64
 }
 
 fn loader_of(
-    settings: &FullFinetuneSettings,
-    dataset: &Arc<Dataset>,
+    settings: &FinetuneSettings,
+    items: &Arc<dyn Items>,
     pad_id: i32,
     mesh: MeshShape,
     rank: usize,
@@ -372,11 +440,11 @@ fn loader_of(
         drop_last: true,
         pad_id,
     };
-    Ok(Loader::new(Arc::clone(dataset), options)?)
+    Ok(Loader::new(Arc::clone(items), options)?)
 }
 
 /// What the store does, as the settings say.
-pub(crate) fn policy_of(settings: &FullFinetuneSettings, dtype: DType) -> Policy {
+pub(crate) fn policy_of(settings: &FinetuneSettings, dtype: DType) -> Policy {
     let recompute_every = match settings.ac_mode {
         None => usize::from(settings.enable_activation_checkpointing),
         Some(CheckpointMode::Nothing) => 0,
@@ -392,7 +460,7 @@ pub(crate) fn policy_of(settings: &FullFinetuneSettings, dtype: DType) -> Policy
 }
 
 /// What lives in files, as the settings say.
-pub(crate) fn files_of(settings: &FullFinetuneSettings) -> Option<Files> {
+pub(crate) fn files_of(settings: &FinetuneSettings) -> Option<Files> {
     let offload = &settings.offload;
     let [parameters, gradients, optimizer] =
         [offload.parameters, offload.gradients, offload.optimizer].map(|place| place == Place::Disk);
@@ -401,8 +469,9 @@ pub(crate) fn files_of(settings: &FullFinetuneSettings) -> Option<Files> {
 }
 
 /// The metrics of a step, in the reference's names and order, then ours.
-fn metrics_of<'a>(report: &StepReport, lr: f64, rate: f64, settings: &FullFinetuneSettings) -> Vec<(&'a str, f64)> {
+fn metrics_of<'a>(report: &StepReport, lr: f64, rate: f64, settings: &FinetuneSettings) -> Vec<(&'a str, f64)> {
     let mut all = vec![("loss", f64::from(report.loss as f32)), ("lr", lr), ("tokens_per_second_per_gpu", rate)];
+    all.extend_from_slice(&report.metrics);
     if settings.log_peak_memory_stats
         && let Some(memory) = metrics::ResidentMemory::read()
     {
@@ -415,7 +484,7 @@ fn metrics_of<'a>(report: &StepReport, lr: f64, rate: f64, settings: &FullFinetu
 }
 
 /// Adds to a run that stopped being numbers what there is to go back to.
-fn diverged(error: Error, settings: &FullFinetuneSettings) -> Error {
+fn diverged(error: Error, settings: &FinetuneSettings) -> Error {
     match error {
         Error::NonFinite { .. } | Error::NonFiniteWeights { .. } => {
             let latest = checkpoint::latest_complete(&settings.checkpointer.0.output_dir).ok();

@@ -1,20 +1,13 @@
-//! What can be wrong with the config of a full fine-tuning, besides types and ranges.
+//! What can be wrong with the config of a fine-tuning, besides types and ranges.
 
 use config::{Merged, Node, Problem, ProblemKind, Problems, Value};
 use metrics::MetricLoggerConfig;
+use models::families::Builder;
 
-use super::MeshShape;
-use crate::settings::{CheckpointMode, FullFinetuneSettings, Place, Precision};
+use super::{Aim, Finetune, MeshShape};
+use crate::components::ItemKind;
+use crate::settings::{CheckpointMode, FinetuneSettings, Place, Precision};
 use crate::{Result, components};
-
-/// What the recipes differ in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// One device.
-    Single,
-    /// Any number of ranks.
-    Distributed,
-}
 
 /// Keys that only several ranks give a meaning to.
 const KEYS_OF_RANKS: &[&str] = &[
@@ -30,27 +23,36 @@ const KEYS_OF_RANKS: &[&str] = &[
 ];
 
 /// The checked config; `None` after its problems were reported.
-pub(crate) fn check(config: &Merged, problems: &mut Problems, name: &str, kind: Kind) -> Option<FullFinetuneSettings> {
-    let settings = FullFinetuneSettings::check(config.root(), problems);
+pub(super) fn check(recipe: &Finetune, config: &Merged, problems: &mut Problems) -> Option<FinetuneSettings> {
+    let settings = FinetuneSettings::check(config.root(), problems);
     // Looks at the config itself: what is wrong elsewhere hides nothing.
     let keys = Keys(config.root());
     refuse_combinations(&keys, problems);
-    refuse_not_available(&keys, problems, kind);
+    refuse_not_available(&keys, problems, recipe);
     components::check_device(config, problems);
-    components::check_collate(config, problems);
-    components::check_packing(config, problems);
-    components::check_model_type(config, problems);
-    match kind {
-        Kind::Single => notice_keys_of_ranks(&keys, problems, name),
-        Kind::Distributed => check_layers(&keys, problems),
+    let takes = recipe.aim.takes();
+    components::check_dataset(config, recipe.name, takes, problems);
+    components::check_loss_kind(config, recipe.name, takes, problems);
+    components::check_collate(config, takes, problems);
+    if takes == ItemKind::Rows {
+        components::check_packing(config, problems);
     }
-    notice_without_effect(&keys, problems, name, kind);
+    components::check_model_type("checkpointer", config, problems);
+    check_reference(recipe, &keys, config, problems);
+    if recipe.on_ranks {
+        check_layers(&keys, problems);
+    } else {
+        notice_keys_of_ranks(&keys, problems, recipe.name);
+    }
+    notice_without_effect(&keys, problems, recipe);
     components::notice_torch_only_keys(config, problems);
     if let Some(settings) = &settings {
         let log_dir = settings.metric_logger.as_ref().and_then(MetricLoggerConfig::log_dir);
         let profile_dir = settings.profiler.as_ref().and_then(|profiler| profiler.0.output_dir.as_deref());
         let output_dir = Some(settings.output_dir.as_path());
-        components::check_output_dirs(&settings.checkpointer, output_dir, log_dir, profile_dir, config, problems);
+        let (read, other) = (&settings.checkpointer, settings.ref_checkpointer.as_ref());
+        components::check_output_dirs(read, other, output_dir, log_dir, profile_dir, config, problems);
+        check_adapter(recipe, settings, &keys, problems);
         notice_offload(settings, problems);
         notice_ac_option(settings, problems);
         notice_optimizer(settings, problems);
@@ -58,9 +60,94 @@ pub(crate) fn check(config: &Merged, problems: &mut Problems, name: &str, kind: 
     settings
 }
 
+/// Whether there is a model to compare with where the recipe needs one.
+fn check_reference(recipe: &Finetune, keys: &Keys<'_>, config: &Merged, problems: &mut Problems) {
+    const KEY: &str = "ref_checkpointer";
+    let node = keys.set(KEY);
+    match (recipe.has_reference(), node) {
+        (true, None) => {
+            problems.missing(keys.0, KEY, "a checkpointer for the frozen model that training compares with").hint(
+                format!("give it the keys of `checkpointer`, or train an adapter with `{}`", recipe.sibling(true)),
+            );
+        }
+        (true, Some(_)) => {
+            components::check_model_type(KEY, config, problems);
+            let adapter = keys.0.at("ref_checkpointer.adapter_checkpoint").filter(|node| !node.is_null());
+            if let Some(node) = adapter.filter(|node| node.as_str() != Some("adapter_model.pt")) {
+                problems
+                    .refuse(node, "the reference is read without an adapter")
+                    .hint("name a folder in which the adapter is worked into the weights");
+            }
+        }
+        (false, Some(_)) => {
+            let why = match recipe.aim {
+                Aim::NextToken => "compares with no other model",
+                Aim::Preference => "compares with the model without its adapter",
+            };
+            problems.notice(format!("`{KEY}` has no effect: recipe `{}` {why}", recipe.name));
+        }
+        (false, None) => {}
+    }
+}
+
+/// Whether the model has an adapter as the recipe wants one.
+fn check_adapter(recipe: &Finetune, settings: &FinetuneSettings, keys: &Keys<'_>, problems: &mut Problems) {
+    let has_adapter = settings.model.as_ref().is_some_and(|model| model.lora.is_some());
+    let node = keys.set("model").map(|model| model.get("_component_").unwrap_or(model));
+    if recipe.aim == Aim::Preference
+        && let Some(node) = keys.on_in("model.apply_lora_to_output")
+    {
+        problems.push(Problem {
+            key: node.path().to_owned(),
+            origin: node.origin().clone(),
+            kind: ProblemKind::NotAvailable {
+                role: "setting",
+                name: format!("apply_lora_to_output: True in `{}`", recipe.name),
+            },
+            hint: Some("set `model.apply_lora_to_output=False`".to_owned()),
+        });
+    }
+    match (recipe.trains_adapter, has_adapter) {
+        (true, false) => {
+            let expected = "a builder with an adapter, or `lora_attn_modules` with `ferrotune.models.auto`";
+            match node {
+                Some(node) => problems.wrong_value(node, expected),
+                None => problems.missing(keys.0, "model", expected),
+            }
+            .hint(format!("to train every weight, run `{}`", recipe.sibling(false)));
+        }
+        (false, true) => {
+            if let Some(node) = node {
+                let auto = settings.model.as_ref().is_some_and(|model| model.builder == Builder::NONE);
+                let without = if auto { "leave the keys of adapters out" } else { "name the builder without `lora_`" };
+                problems
+                    .refuse(node, format!("recipe `{}` trains every weight, not an adapter", recipe.name))
+                    .hint(format!("run `{}`, or {without}", recipe.sibling(true)));
+            }
+        }
+        _ => {}
+    }
+    if recipe.trains_adapter {
+        if keys.on("low_cpu_ram").is_some() {
+            problems.notice("`low_cpu_ram` has no effect: weights are read from the disk as they are needed");
+        }
+        return;
+    }
+    if let Some(node) = keys.0.at("checkpointer.adapter_checkpoint").filter(|_| settings.adapter().is_some()) {
+        problems
+            .refuse(node, format!("recipe `{}` trains every weight, not an adapter", recipe.name))
+            .hint(format!("run `{}`", recipe.sibling(true)));
+    }
+    for key in ["save_adapter_weights_only", "low_cpu_ram"] {
+        if keys.on(key).is_some() {
+            problems.notice(format!("`{key}` has no effect: recipe `{}` has no adapter", recipe.name));
+        }
+    }
+}
+
 /// How `num_ranks` share the work.
 pub(crate) fn mesh_shape(
-    settings: &FullFinetuneSettings,
+    settings: &FinetuneSettings,
     num_ranks: usize,
     config: &Merged,
     problems: &mut Problems,
@@ -104,6 +191,11 @@ impl<'a> Keys<'a> {
         self.set(key).filter(|node| *node.value() == Value::Bool(true))
     }
 
+    /// A key of a section that is on.
+    fn on_in(&self, path: &str) -> Option<&'a Node> {
+        self.0.at(path).filter(|node| *node.value() == Value::Bool(true))
+    }
+
     fn above_one(&self, key: &str) -> Option<&'a Node> {
         self.set(key).filter(|node| matches!(node.value(), Value::Int(number) if *number > 1))
     }
@@ -127,11 +219,11 @@ fn refuse_combinations(keys: &Keys<'_>, problems: &mut Problems) {
 }
 
 /// Keys that would change results and cannot be honoured.
-fn refuse_not_available(keys: &Keys<'_>, problems: &mut Problems, kind: Kind) {
+fn refuse_not_available(keys: &Keys<'_>, problems: &mut Problems, recipe: &Finetune) {
     if let Some(node) = keys.on("resize_token_embeddings") {
         problems.refuse(node, "growing the embedding is not available yet in this version");
     }
-    if kind == Kind::Single {
+    if !recipe.on_ranks {
         return;
     }
     let parallel = ["tensor_parallel_dim", "context_parallel_dim"].map(|key| (key, keys.above_one(key), "1"));
@@ -216,17 +308,18 @@ fn layers<'a>(keys: &Keys<'a>) -> impl Iterator<Item = (&'a Node, Layer)> {
     })
 }
 
-fn notice_without_effect(keys: &Keys<'_>, problems: &mut Problems, name: &str, kind: Kind) {
+fn notice_without_effect(keys: &Keys<'_>, problems: &mut Problems, recipe: &Finetune) {
+    let name = recipe.name;
     if keys.on("enable_activation_offloading").is_some() {
         problems.notice("`enable_activation_offloading` has no effect: activations are in host memory already");
     }
     if keys.on("enable_async_checkpointing").is_some() {
         problems.notice("`enable_async_checkpointing` has no effect: checkpoints are saved in the foreground");
     }
-    if kind == Kind::Single && keys.set("run_val_every_n_steps").is_some() {
+    if !recipe.on_ranks && keys.set("run_val_every_n_steps").is_some() {
         problems.notice(format!("`run_val_every_n_steps` has no effect: recipe `{name}` does not validate"));
     }
-    if kind == Kind::Distributed && keys.on("fsdp_cpu_offload").is_some() {
+    if recipe.on_ranks && keys.on("fsdp_cpu_offload").is_some() {
         problems.notice("`fsdp_cpu_offload` has no effect on the CPU: everything lives in host memory already");
     }
     if let (Some(_), Some(mode)) = (keys.on("enable_activation_checkpointing"), keys.set("ac_mode")) {
@@ -238,14 +331,14 @@ fn notice_without_effect(keys: &Keys<'_>, problems: &mut Problems, name: &str, k
 }
 
 /// `ac_option` counts blocks of `ac_mode: selective` only.
-fn notice_ac_option(settings: &FullFinetuneSettings, problems: &mut Problems) {
+fn notice_ac_option(settings: &FinetuneSettings, problems: &mut Problems) {
     if settings.ac_option.is_some() && settings.ac_mode != Some(CheckpointMode::Selective) {
         problems.notice("`ac_option` has no effect without `ac_mode: selective`");
     }
 }
 
 /// What is asked of the optimizer and needs nothing, or changes nothing.
-fn notice_optimizer(settings: &FullFinetuneSettings, problems: &mut Problems) {
+fn notice_optimizer(settings: &FinetuneSettings, problems: &mut Problems) {
     if settings.optimizer.rounds_by_chance() && settings.dtype != Some(Precision::Bf16) {
         problems.notice("stochastic rounding has no effect with `dtype: fp32`: only bf16 weights are rounded");
     }
@@ -257,7 +350,7 @@ fn notice_optimizer(settings: &FullFinetuneSettings, problems: &mut Problems) {
     }
 }
 
-fn notice_offload(settings: &FullFinetuneSettings, problems: &mut Problems) {
+fn notice_offload(settings: &FinetuneSettings, problems: &mut Problems) {
     let offload = &settings.offload;
     let places =
         [("parameters", offload.parameters), ("gradients", offload.gradients), ("optimizer", offload.optimizer)];
