@@ -3,24 +3,25 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use config::Merged;
+use config::{Merged, Problems};
 use models::{Decoder, KvCache, ModelBatch};
-use tensor::{Backend, Cx};
+use tensor::{Backend, Cx, DType};
 use tokenizers::{Message, ModelTokenizer, Role};
 use train::{ParamStore, Policy};
 
 use crate::components;
 use crate::console::Console;
+use crate::memory_plan::{MemoryPlan, Remedy, check_free};
 use crate::model_folder::{ModelFolder, notice_model_type};
 use crate::sampling::Sampler;
-use crate::settings::{GenerateSettings, Precision};
-use crate::{Error, Launch, Result, Share};
+use crate::settings::{GenerateSettings, Precision, PromptSettings};
+use crate::{Error, Launch, PlanReport, Result, Share};
 
 pub(crate) const NAME: &str = "generate";
 
 /// Runs the recipe.
 pub(crate) fn run(config: &Merged, launch: &Launch<'_>) -> Result<()> {
-    let mut problems = config::Problems::new();
+    let mut problems = Problems::new();
     let settings = check(config, &mut problems);
     let notices = problems.finish()?;
     let settings = settings.expect("whatever could not be read is a problem");
@@ -48,16 +49,22 @@ pub(crate) fn run(config: &Merged, launch: &Launch<'_>) -> Result<()> {
         return Err(Error::TokenOutside { token, vocab_size: model.config().vocab_size });
     }
 
-    let dtype = settings.dtype.unwrap_or(Precision::Fp32).dtype();
-    let mut store = ParamStore::new(Arc::clone(&backend), Arc::new(model.layout().clone()), dtype, Policy::default())?;
+    let size = AnswerSize::of(&settings, prompt.len(), limit);
+    let plan = size.plan(&model, &*backend)?;
+    console.info(&format!("Memory: {plan}."));
+    let total_with = |settings: &GenerateSettings| {
+        Ok(AnswerSize::of(settings, prompt.len(), limit).plan(&model, &*backend)?.total())
+    };
+    check_free(plan, 1, &settings, REMEDIES, total_with)?;
+    let mut store = size.store(&model, &backend)?;
     match folder.weights() {
         Some(weights) => store.load_weights(weights)?,
         None => store.init_random(seed)?,
     }
     let sampler = Sampler { temperature: settings.temperature, top_k: settings.top_k, seed };
-    let max_new_tokens = settings.max_new_tokens.min(limit - prompt.len());
+    let max_new_tokens = size.new_tokens;
     let started = std::time::Instant::now();
-    let mut next = NextLogits::new(&model, &mut store, prompt.len() + max_new_tokens, settings.enable_kv_cache)?;
+    let mut next = NextLogits::new(&model, &mut store, &size)?;
     let mut answer: Vec<u32> = Vec::new();
     let mut fresh = prompt;
     while answer.len() < max_new_tokens {
@@ -76,8 +83,91 @@ pub(crate) fn run(config: &Merged, launch: &Launch<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Tokens that chat formats put around the messages, a system message of their own included; most put far fewer.
+const TOKENS_AROUND: usize = 128;
+
+/// Tokens of an answer that are planned: what is kept for reuse settles within them.
+const PLANNED_TOKENS: usize = 128;
+
+/// The plan of a config that checks clean. Its tokenizer may not be there yet, but no text has more tokens than bytes.
+pub(crate) fn plan(config: &Merged, launch: &Launch<'_>) -> Result<PlanReport> {
+    let mut problems = Problems::new();
+    let settings = check(config, &mut problems);
+    problems.finish()?;
+    let settings = settings.expect("whatever could not be read is a problem");
+    let section = settings.model.clone().unwrap_or_default();
+    let model = ModelFolder::describe(&settings.checkpointer.0.checkpoint_dir, &section)?;
+    let limit = model.config().max_position_embeddings;
+    let PromptSettings { system, user } = &settings.prompt;
+    let bytes = system.as_ref().map_or(0, String::len) + user.len();
+    let prompt = (bytes + TOKENS_AROUND).min(limit.saturating_sub(1));
+    let size = AnswerSize::of(&settings, prompt, limit);
+    let backend = launch.open(settings.device.as_deref(), Share::ALL)?;
+    let most = format!("a prompt of up to {prompt} tokens and an answer of {}", size.new_tokens);
+    Ok(PlanReport { plan: size.plan(&model, &*backend)?, num_ranks: 1, most })
+}
+
+/// What saves memory.
+const REMEDIES: &[Remedy<GenerateSettings>] = &[
+    Remedy { text: "enable_kv_cache=True", applies: |s| !s.enable_kv_cache, change: |s| s.enable_kv_cache = true },
+    Remedy {
+        text: "dtype=bf16",
+        applies: |s| s.dtype != Some(Precision::Bf16),
+        change: |s| s.dtype = Some(Precision::Bf16),
+    },
+];
+
+/// What the memory of an answer depends on, beside the model.
+struct AnswerSize {
+    dtype: DType,
+    /// Tokens of the prompt.
+    prompt: usize,
+    /// Most tokens of the answer.
+    new_tokens: usize,
+    /// Whether keys and values are kept.
+    keeps: bool,
+}
+
+impl AnswerSize {
+    /// The answer to a prompt of so many tokens, of a model that sees at most `limit`.
+    fn of(settings: &GenerateSettings, prompt: usize, limit: usize) -> Self {
+        Self {
+            dtype: settings.dtype.unwrap_or(Precision::Fp32).dtype(),
+            prompt,
+            new_tokens: settings.max_new_tokens.min(limit - prompt),
+            keeps: settings.enable_kv_cache,
+        }
+    }
+
+    fn capacity(&self) -> usize {
+        self.prompt + self.new_tokens
+    }
+
+    fn store(&self, model: &Decoder, backend: &Arc<dyn Backend>) -> Result<ParamStore> {
+        let layout = Arc::new(model.layout().clone().frozen());
+        Ok(ParamStore::new(Arc::clone(backend), layout, self.dtype, Policy::default())?)
+    }
+
+    /// Memory on a backend like `backend`.
+    fn plan(&self, model: &Decoder, backend: &dyn Backend) -> Result<MemoryPlan> {
+        let planner = backend.planner();
+        let mut store = self.store(model, &planner)?;
+        let before = planner.memory().live_bytes;
+        let mut next = NextLogits::new(model, &mut store, self)?;
+        let cache = planner.memory().live_bytes - before;
+        let steps = self.new_tokens.min(PLANNED_TOKENS);
+        // Without a cache the last token costs a pass over all others.
+        let first = if self.keeps { self.prompt } else { self.capacity() - steps };
+        next.after(&vec![0; first])?;
+        for _ in 0..steps {
+            next.after(&[0])?;
+        }
+        Ok(MemoryPlan::of_counts(store.most_held(), cache as u64, planner.memory(), 0))
+    }
+}
+
 /// The checked config; `None` after its problems were reported.
-pub(crate) fn check(config: &Merged, problems: &mut config::Problems) -> Option<GenerateSettings> {
+pub(crate) fn check(config: &Merged, problems: &mut Problems) -> Option<GenerateSettings> {
     let settings = GenerateSettings::check(config.root(), problems);
     if let Some(node) = config.root().at("quantizer").filter(|node| !node.is_absent()) {
         problems.refuse(node, "quantised weights are not available yet in this version");
@@ -131,10 +221,10 @@ struct NextLogits<'a> {
 }
 
 impl<'a> NextLogits<'a> {
-    fn new(model: &'a Decoder, store: &'a mut ParamStore, capacity: usize, use_cache: bool) -> Result<Self> {
+    fn new(model: &'a Decoder, store: &'a mut ParamStore, size: &AnswerSize) -> Result<Self> {
         let backend = Arc::clone(store.backend());
-        let cache =
-            if use_cache { Some(KvCache::new(&*backend, model.config(), store.dtype(), capacity)?) } else { None };
+        let cache = || KvCache::new(&*backend, model.config(), size.dtype, size.capacity());
+        let cache = size.keeps.then(cache).transpose()?;
         Ok(Self { model, store, backend, cache, tokens: Vec::new() })
     }
 
@@ -157,5 +247,42 @@ impl<'a> NextLogits<'a> {
             }
         };
         Ok(backend.to_f32(&logits)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cpu::{CpuBackend, CpuConfig};
+
+    use super::*;
+
+    const CONFIG_JSON: &str = r#"{"model_type": "llama", "vocab_size": 3000, "hidden_size": 128, "intermediate_size": 320,
+        "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512}"#;
+
+    #[test]
+    fn a_plan_is_what_an_answer_holds() {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::write(dir.path().join("config.json"), CONFIG_JSON).expect("written");
+        let model = ModelFolder::describe(dir.path(), &Default::default()).expect("a model");
+        for (dtype, keeps) in [(DType::F32, true), (DType::Bf16, true), (DType::F32, false), (DType::Bf16, false)] {
+            let size = AnswerSize { dtype, prompt: 400, new_tokens: 40, keeps };
+            let backend: Arc<dyn Backend> = Arc::new(
+                CpuBackend::new(CpuConfig { threads: Some(2), ..CpuConfig::default() }).expect("a backend starts"),
+            );
+            let plan = size.plan(&model, &*backend).expect("planned");
+            let mut store = size.store(&model, &backend).expect("room");
+            store.init_random(0).expect("filled");
+            let mut next = NextLogits::new(&model, &mut store, &size).expect("room");
+            next.after(&[0; 400]).expect("logits");
+            for _ in 0..size.new_tokens {
+                next.after(&[1]).expect("logits");
+            }
+            let memory = backend.memory();
+            let (found, expected) = (memory.peak_held_bytes + memory.scratch_bytes, plan.total() as usize);
+            assert!(found.abs_diff(expected) <= expected / 20, "{dtype}, {keeps}: planned {plan:?}, held {memory:?}");
+            let of_cache = if keeps { 2 * 6 * 440 * 64 * dtype.size_bytes() as u64 } else { 0 };
+            assert!(plan.cache >= of_cache && plan.cache <= of_cache + of_cache / 10, "{dtype}: {plan:?}");
+            assert_eq!((plan.gradients, plan.optimizer), (0, 0));
+        }
     }
 }

@@ -87,7 +87,7 @@ const BUILT: &[Built] = &[
         check: |config, problems| {
             generate::check(config, problems);
         },
-        plan: None,
+        plan: Some(generate::plan),
     },
 ];
 

@@ -1,7 +1,7 @@
 //! How much memory a run needs, known before anything is loaded.
 //!
-//! The plan is the run itself, without its memory: some optimizer steps on the backend's planner, which counts what the
-//! backend would hold for the same calls and computes nothing. So it follows the code that trains, whatever the policies.
+//! The plan is the run itself, without its memory: some optimizer steps, or a prompt and its next tokens, on the backend's planner, which
+//! counts what the backend would hold for the same calls and computes nothing. So it follows the code that runs, whatever the policies.
 //!
 //! Numbers: bytes of one rank; what lives outside of tensors (rows, tokenizer, program) is not part of it.
 //! Checked: `tests/memory.rs` compares plans with what runs held.
@@ -14,7 +14,7 @@ use data::Batch;
 use dist::Mesh;
 use models::Decoder;
 use optim::Optimizer;
-use tensor::{Backend, DType};
+use tensor::{Backend, DType, MemoryStats};
 use train::{Files, Held, ParamStore, Policy};
 
 use crate::console::Console;
@@ -73,6 +73,8 @@ pub struct MemoryPlan {
     pub optimizer: u64,
     /// What forward keeps for backward, and what backward passes on.
     pub activations: u64,
+    /// Keys and values of the tokens of an answer.
+    pub cache: u64,
     /// Memory kept for reuse, scratch memory of workers, what travels between ranks.
     pub buffers: u64,
     /// What lives in files instead of memory.
@@ -95,13 +97,14 @@ impl MemoryPlan {
     }
 
     /// The parts by name, in the order in which they are told.
-    pub fn parts(&self) -> [(&'static str, u64); 6] {
+    pub fn parts(&self) -> [(&'static str, u64); 7] {
         [
             ("parameters", self.parameters),
             ("gathered parameters", self.gathered),
             ("gradients", self.gradients),
             ("optimizer state", self.optimizer),
             ("activations", self.activations),
+            ("key/value cache", self.cache),
             ("buffers", self.buffers),
         ]
     }
@@ -132,22 +135,26 @@ impl MemoryPlan {
         for step in 1..=STEPS {
             train_window(&mut *objective, model, &mut store, &window, 0.0, None, StepKey { step, seed: 0 })?;
         }
-        let (held, beside, stats) = (store.most_held(), objective.held(), planner.memory());
+        let (held, beside) = (store.most_held(), objective.held());
         let held =
             Held { parameters: held.parameters + beside.parameters, gathered: held.gathered + beside.gathered, ..held };
-        let live = stats.peak_live_bytes as u64;
-        let named = held.parameters + held.gathered + held.gradients + held.optimizer;
         let travelling = if shape.mesh.num_ranks() > 1 { TRAVELLING_BYTES } else { 0 };
-        let buffers = (stats.peak_held_bytes - stats.peak_live_bytes + stats.scratch_bytes) as u64 + travelling;
-        Ok(Self {
+        Ok(Self::of_counts(held, 0, planner.memory(), travelling))
+    }
+
+    /// What was counted, by its parts.
+    pub(crate) fn of_counts(held: Held, cache: u64, stats: MemoryStats, travelling: u64) -> Self {
+        let named = held.parameters + held.gathered + held.gradients + held.optimizer + cache;
+        Self {
             parameters: held.parameters,
             gathered: held.gathered,
             gradients: held.gradients,
             optimizer: held.optimizer,
-            activations: live.saturating_sub(named),
-            buffers,
+            activations: (stats.peak_live_bytes as u64).saturating_sub(named),
+            cache,
+            buffers: (stats.peak_held_bytes - stats.peak_live_bytes + stats.scratch_bytes) as u64 + travelling,
             files: stats.peak_file_bytes as u64,
-        })
+        }
     }
 }
 
@@ -189,33 +196,45 @@ pub(crate) fn check(
             _ => {}
         }
     }
+    let total_with = |settings: &FinetuneSettings| -> Result<u64> {
+        let shape = Shape::of(settings, shape.mesh, shape.tokens);
+        Ok(MemoryPlan::new(goal, model, &settings.optimizer, &shape, backend)?.total() * local_ranks as u64)
+    };
+    check_free(plan, local_ranks, settings, REMEDIES, total_with)
+}
+
+/// `Error::NotEnoughMemory` if the ranks of this machine need more than is free, with the remedies that would fit.
+pub(crate) fn check_free<S: Clone>(
+    plan: MemoryPlan,
+    ranks: usize,
+    settings: &S,
+    remedies: &[Remedy<S>],
+    total_with: impl Fn(&S) -> Result<u64>,
+) -> Result<()> {
     let Some(free) = metrics::available_memory() else { return Ok(()) };
-    let needed = plan.total() * local_ranks as u64;
+    let needed = plan.total() * ranks as u64;
     if needed <= free {
         return Ok(());
     }
-    let total_with = |remedies: &[&Remedy]| -> Result<u64> {
-        let mut settings = settings.clone();
-        remedies.iter().for_each(|remedy| (remedy.change)(&mut settings));
-        let shape = Shape::of(&settings, shape.mesh, shape.tokens);
-        Ok(MemoryPlan::new(goal, model, &settings.optimizer, &shape, backend)?.total() * local_ranks as u64)
-    };
-    let remedy = find_remedy(settings, free, total_with)?;
-    Err(Error::NotEnoughMemory { needed, free, plan: Box::new(plan), ranks: local_ranks, remedy })
+    let remedy = find_remedy(settings, remedies, free, total_with)?;
+    Err(Error::NotEnoughMemory { needed, free, plan: Box::new(plan), ranks, remedy })
 }
 
 /// One setting if one is enough, else as many as it takes, in their order; what saves most if nothing is enough.
-fn find_remedy(
-    settings: &FinetuneSettings,
+fn find_remedy<S: Clone>(
+    settings: &S,
+    remedies: &[Remedy<S>],
     free: u64,
-    total_with: impl Fn(&[&Remedy]) -> Result<u64>,
+    total_with: impl Fn(&S) -> Result<u64>,
 ) -> Result<Option<crate::error::Remedy>> {
-    let usable: Vec<&Remedy> = REMEDIES.iter().filter(|remedy| (remedy.applies)(settings)).collect();
+    let usable: Vec<&Remedy<S>> = remedies.iter().filter(|remedy| (remedy.applies)(settings)).collect();
     let alone = usable.iter().map(std::slice::from_ref);
     let together = (2..=usable.len()).map(|count| &usable[..count]);
     let mut best: Option<crate::error::Remedy> = None;
     for chosen in alone.chain(together) {
-        let total = total_with(chosen)?;
+        let mut changed = settings.clone();
+        chosen.iter().for_each(|remedy| (remedy.change)(&mut changed));
+        let total = total_with(&changed)?;
         if best.as_ref().is_none_or(|best| total < best.total) {
             let settings = chosen.iter().map(|remedy| remedy.text.to_owned()).collect();
             best = Some(crate::error::Remedy { settings, total, fits: total <= free });
@@ -228,16 +247,16 @@ fn find_remedy(
 }
 
 /// A setting that saves memory.
-struct Remedy {
+pub(crate) struct Remedy<S> {
     /// As it is typed.
-    text: &'static str,
+    pub(crate) text: &'static str,
     /// Whether it changes a config, and may be combined with what it says.
-    applies: fn(&FinetuneSettings) -> bool,
-    change: fn(&mut FinetuneSettings),
+    pub(crate) applies: fn(&S) -> bool,
+    pub(crate) change: fn(&mut S),
 }
 
 /// In the order in which they are worth trying: what changes no result comes first.
-const REMEDIES: &[Remedy] = &[
+const REMEDIES: &[Remedy<FinetuneSettings>] = &[
     Remedy {
         text: "enable_activation_checkpointing=True",
         applies: |s| !s.enable_activation_checkpointing && s.ac_mode.is_none(),

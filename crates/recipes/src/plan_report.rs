@@ -19,12 +19,8 @@ pub struct PlanReport {
     pub plan: MemoryPlan,
     /// Ranks.
     pub num_ranks: usize,
-    /// Rows of a micro-batch.
-    pub batch_size: usize,
-    /// Tokens of the longest row.
-    pub tokens: usize,
-    /// Whether that length is a guess, because the config sets none.
-    pub is_assumed: bool,
+    /// The most that is planned for: rows and tokens.
+    pub most: String,
 }
 
 impl Finetune {
@@ -50,21 +46,23 @@ impl Finetune {
         let shape = Shape::of(&settings, mesh, tokens);
         let goal = self.describe_goal(&settings)?;
         let plan = MemoryPlan::new(&goal, &model, &settings.optimizer, &shape, &*backend)?;
-        Ok(PlanReport { plan, num_ranks, batch_size: settings.batch_size, tokens, is_assumed: limit.is_none() })
+        let assumed = if limit.is_none() { ", assumed: `tokenizer.max_seq_len` sets no limit" } else { "" };
+        let most = format!("batch_size {} and rows of {tokens} tokens{assumed}", settings.batch_size);
+        Ok(PlanReport { plan, num_ranks, most })
     }
 }
 
 impl fmt::Display for PlanReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ranks = if self.num_ranks == 1 { String::new() } else { format!(" of each of {} ranks", self.num_ranks) };
-        let assumed = if self.is_assumed { ", assumed: `tokenizer.max_seq_len` sets no limit" } else { "" };
-        writeln!(f, "memory{ranks}, for batch_size {} and rows of {} tokens{assumed}", self.batch_size, self.tokens)?;
+        writeln!(f, "memory{ranks}, for {}", self.most)?;
         let total = self.plan.total();
         let of_all = (self.num_ranks > 1).then(|| ("total of all ranks", total * self.num_ranks as u64));
         let files = Some(("in files", self.plan.files)).filter(|(_, bytes)| *bytes > 0);
         let free = metrics::available_memory().map(|free| ("free here", free));
         let more = [Some(("total", total)), of_all, files, free].into_iter().flatten();
-        for (name, bytes) in self.plan.parts().into_iter().chain(more) {
+        let parts = self.plan.parts().into_iter().filter(|(_, bytes)| *bytes > 0);
+        for (name, bytes) in parts.chain(more) {
             writeln!(f, "  {name:20} {:>10}", gib(bytes))?;
         }
         Ok(())

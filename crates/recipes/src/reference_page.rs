@@ -64,6 +64,7 @@ fn roles() -> Vec<Role> {
                 entry::<t::QwenTokenizerConfig>("torchtune.models.qwen2_5.qwen2_5_tokenizer"),
                 entry::<t::QwenTokenizerConfig>("torchtune.models.qwen3.qwen3_tokenizer"),
                 entry::<t::Phi3MiniTokenizerConfig>("torchtune.models.phi3.phi3_mini_tokenizer"),
+                entry::<t::Phi4TokenizerConfig>("torchtune.models.phi4.phi4_tokenizer"),
             ],
         ),
         Role::new(

@@ -104,11 +104,11 @@ fn every_config_checks_but_for_what_is_not_built() {
 }
 
 #[test]
-fn full_fine_tuning_plans_every_config_but_these() {
+fn recipes_plan_every_config_of_theirs_but_these() {
     let open_backend: &recipes::OpenBackend<'_> = &|_, _| Ok(crate::tiny::backend(1));
     let launch = recipes::Launch { open_backend, ranks: recipes::Ranks::Threads(8) };
     let (mut planned, mut others) = (0, Vec::new());
-    for (recipe, config) in built_in().filter(|(recipe, _)| recipe.name.starts_with("full_finetune_")) {
+    for (recipe, config) in built_in().filter(|(recipe, _)| recipe.is_available) {
         let merged = merged(config, &[]);
         if !recipes::check(recipe, &merged).is_empty() {
             others.push(config.name);
@@ -121,19 +121,24 @@ fn full_fine_tuning_plans_every_config_but_these() {
     assert_eq!(
         others,
         [
-            "phi4/14B_full_low_memory",
             "llama3_2_vision/11B_full_single_device",
             "llama3_3/70B_full_multinode",
-            "phi4/14B_full",
             "llama3_2_vision/11B_full",
             "llama3_2_vision/90B_full",
             "llama4/scout_17B_16E_full",
             "llama4/maverick_17B_128E_full",
             "dev/3B_sft_for_grpo",
             "dev/8B_full_experimental",
+            "llama3_2_vision/11B_lora_single_device",
+            "llama3_2_vision/11B_qlora_single_device",
+            "llama3_2_vision/11B_lora",
+            "llama3_2_vision/11B_qlora",
+            "llama3_2_vision/90B_lora",
+            "llama3_2_vision/90B_qlora",
+            "llama4/scout_17B_16E_lora",
         ]
     );
-    assert_eq!(planned, 45);
+    assert_eq!(planned, 132);
 }
 
 #[test]

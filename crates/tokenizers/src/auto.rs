@@ -125,7 +125,8 @@ fn open_sentencepiece(bytes: &[u8], path: &Path, facts: &FolderFacts) -> Result<
 
 /// `vocab.json` and `merges.txt`: Qwen's way of cutting text where the folder says Qwen, GPT-2's otherwise.
 fn open_vocab_and_merges(vocab: &Path, facts: &FolderFacts) -> Result<Box<dyn Tokenizer>> {
-    let tokenizer = byte_level_files(vocab, &vocab.with_file_name("merges.txt"), facts.is_qwen())?;
+    let pre_tokenizer = if facts.is_qwen() { PreTokenizer::Cl100k(1) } else { PreTokenizer::Gpt2 };
+    let tokenizer = byte_level_files(vocab, &vocab.with_file_name("merges.txt"), pre_tokenizer, facts.is_qwen())?;
     let tokens = facts.added_tokens.clone();
     let specials = facts.special_ids(&|token| {
         let added = tokens.iter().find(|(text, _)| text == token).map(|(_, id)| *id);
@@ -135,13 +136,18 @@ fn open_vocab_and_merges(vocab: &Path, facts: &FolderFacts) -> Result<Box<dyn To
 }
 
 /// The engine for `vocab.json` and `merges.txt`, without special tokens.
-pub(crate) fn byte_level_files(vocab: &Path, merges: &Path, is_qwen: bool) -> Result<HuggingFace> {
+pub(crate) fn byte_level_files(
+    vocab: &Path,
+    merges: &Path,
+    pre_tokenizer: PreTokenizer,
+    nfc: bool,
+) -> Result<HuggingFace> {
     let (tokens, rules) = (read_vocab(vocab)?, read_merges(merges)?);
     let bpe = ByteLevelBpe {
         vocab: tokens.iter().map(|(token, id)| (token.as_str(), *id)).collect(),
         merges: rules.iter().map(|(left, right)| (left.as_str(), right.as_str())).collect(),
-        pre_tokenizer: if is_qwen { PreTokenizer::Cl100k(1) } else { PreTokenizer::Gpt2 },
-        nfc: is_qwen,
+        pre_tokenizer,
+        nfc,
         ignore_merges: false,
         added: Vec::new(),
         bos: None,

@@ -6,6 +6,7 @@
 //! | `torchtune.models.mistral.mistral_tokenizer` | SentencePiece, Mistral's chat template |
 //! | `torchtune.models.gemma.gemma_tokenizer` | SentencePiece, no template |
 //! | `torchtune.models.phi3.phi3_mini_tokenizer` | SentencePiece, Phi 3's markers |
+//! | `torchtune.models.phi4.phi4_tokenizer` | `vocab.json` and `merges.txt`, Phi 4's markers |
 //! | `torchtune.models.llama3.llama3_tokenizer` | tiktoken, Llama 3's markers |
 //! | `torchtune.models.qwen2.qwen2_tokenizer`, `qwen2_5`, `qwen3` | `vocab.json` and `merges.txt`, Qwen's markers |
 //! | `ferrotune.tokenizers.auto` | whatever the folder, file or checkpoint holds, with its own chat template |
@@ -16,9 +17,10 @@ use config::{FromNode, Names, Node, Problems};
 
 use crate::auto::{added_tokens_of, byte_level_files, open_tiktoken};
 use crate::formats::{
-    Format, FormatOptions, LLAMA3_SPECIAL_TOKENS, PHI3_SPECIAL_TOKENS, Phi3, QWEN2_5_SPECIAL_TOKENS,
-    QWEN2_SPECIAL_TOKENS, QWEN3_SPECIAL_TOKENS, Qwen, TruncationType,
+    Format, FormatOptions, LLAMA3_SPECIAL_TOKENS, PHI3_SPECIAL_TOKENS, Phi3, Phi4, QWEN2_5_SPECIAL_TOKENS,
+    QWEN2_SPECIAL_TOKENS, QWEN3_SPECIAL_TOKENS, Qwen, TruncationType, phi4_special_tokens,
 };
+use crate::huggingface::PreTokenizer;
 use crate::{
     GgufVocab, ModelTokenizer, PromptTemplate, Result, Role, SentencePiece, SpecialIds, Tokenizer, WithSpecials,
     open_auto,
@@ -71,6 +73,23 @@ config::component! {
     pub struct Phi3MiniTokenizerConfig {
         /// SentencePiece file, `tokenizer.model`.
         pub path: PathBuf,
+        /// Longest conversation in tokens, longer ones are cut; `null` = no limit.
+        pub max_seq_len: Option<usize> [1..] = None,
+        /// Text around the messages: a template's name, or a mapping from role to `[prefix, suffix]`; `null` = none.
+        pub prompt_template: Option<PromptTemplate> = None,
+        /// Which end of a long conversation is cut off.
+        pub truncation_type: TruncationType = TruncationType::Right,
+    }
+}
+
+config::component! {
+    /// Phi 4's tokenizer. It cuts text as torchtune does, which differs from the model's own way where letters meet digits or
+    /// underscores; `ferrotune.tokenizers.auto` on the model's folder cuts as the model was trained.
+    pub struct Phi4TokenizerConfig {
+        /// Vocabulary, `vocab.json`.
+        pub vocab_path: PathBuf,
+        /// Merge rules, `merges.txt`.
+        pub merges_path: PathBuf,
         /// Longest conversation in tokens, longer ones are cut; `null` = no limit.
         pub max_seq_len: Option<usize> [1..] = None,
         /// Text around the messages: a template's name, or a mapping from role to `[prefix, suffix]`; `null` = none.
@@ -141,6 +160,8 @@ pub enum TokenizerKind {
     Gemma,
     /// [`Phi3MiniTokenizerConfig`].
     Phi3Mini,
+    /// [`Phi4TokenizerConfig`].
+    Phi4,
     /// [`Llama3TokenizerConfig`].
     Llama3,
     /// [`QwenTokenizerConfig`].
@@ -164,9 +185,9 @@ pub const TOKENIZERS: Names<TokenizerKind> = Names {
         (&["torchtune.models.qwen2_5.qwen2_5_tokenizer"], TokenizerKind::Qwen2_5),
         (&["torchtune.models.qwen3.qwen3_tokenizer"], TokenizerKind::Qwen3),
         (&["torchtune.models.phi3.phi3_mini_tokenizer"], TokenizerKind::Phi3Mini),
+        (&["torchtune.models.phi4.phi4_tokenizer"], TokenizerKind::Phi4),
     ],
     not_built: &[
-        "torchtune.models.phi4.phi4_tokenizer",
         "torchtune.models.llama3_2_vision.llama3_2_vision_transform",
         "torchtune.models.llama4.llama4_transform",
         "torchtune.models.clip.clip_tokenizer",
@@ -192,6 +213,8 @@ pub enum TokenizerConfig {
     Gemma(GemmaTokenizerConfig),
     /// `phi3_mini_tokenizer`.
     Phi3Mini(Phi3MiniTokenizerConfig),
+    /// `phi4_tokenizer`.
+    Phi4(Phi4TokenizerConfig),
     /// `llama3_tokenizer`.
     Llama3(Llama3TokenizerConfig),
     /// `qwen2_tokenizer`.
@@ -220,6 +243,7 @@ impl FromNode for TokenizerConfig {
             TokenizerKind::Mistral => Self::Mistral(MistralTokenizerConfig::check(node, problems)?),
             TokenizerKind::Gemma => Self::Gemma(GemmaTokenizerConfig::check(node, problems)?),
             TokenizerKind::Phi3Mini => Self::Phi3Mini(Phi3MiniTokenizerConfig::check(node, problems)?),
+            TokenizerKind::Phi4 => Self::Phi4(Phi4TokenizerConfig::check(node, problems)?),
             TokenizerKind::Llama3 => Self::Llama3(Llama3TokenizerConfig::check(node, problems)?),
             TokenizerKind::Qwen2 => Self::Qwen2(QwenTokenizerConfig::check(node, problems)?),
             TokenizerKind::Qwen2_5 => Self::Qwen2_5(QwenTokenizerConfig::check(node, problems)?),
@@ -251,6 +275,7 @@ impl TokenizerConfig {
             Self::Mistral(config) => sentencepiece(&config.path, always_eos, options!(config)),
             Self::Gemma(config) => sentencepiece(&config.path, always_eos, options!(config)),
             Self::Phi3Mini(config) => phi3(&config.path, options!(config)),
+            Self::Phi4(config) => phi4(config),
             Self::Llama3(config) => match &config.special_tokens_path {
                 Some(path) => open_tiktoken(&config.path, &added_tokens_of(path)?, options!(config)),
                 None => open_tiktoken(&config.path, LLAMA3_SPECIAL_TOKENS, options!(config)),
@@ -277,6 +302,14 @@ fn phi3(path: &Path, options: FormatOptions) -> Result<ModelTokenizer> {
     ModelTokenizer::new(Box::new(tokenizer), Format::Phi3(Phi3), options, None)
 }
 
+fn phi4(config: &Phi4TokenizerConfig) -> Result<ModelTokenizer> {
+    let engine = byte_level_files(&config.vocab_path, &config.merges_path, PreTokenizer::Words, false)?;
+    let specials =
+        SpecialIds { bos: Some(Phi4::ENDOFTEXT), eos: Some(Phi4::IM_END), pad: Some(Phi4::PAD), stop: Vec::new() };
+    let tokenizer = WithSpecials::new(Box::new(engine), phi4_special_tokens(), false, specials);
+    ModelTokenizer::new(Box::new(tokenizer), Format::Phi4(Phi4), options!(config), None)
+}
+
 fn qwen(
     config: &QwenTokenizerConfig,
     special_tokens: &[(&str, u32)],
@@ -287,7 +320,7 @@ fn qwen(
         Some(path) => added_tokens_of(path)?,
         None => special_tokens.iter().chain(more).map(|(text, id)| ((*text).to_owned(), *id)).collect(),
     };
-    let engine = byte_level_files(&config.path, &config.merges_file, true)?;
+    let engine = byte_level_files(&config.path, &config.merges_file, PreTokenizer::Cl100k(1), true)?;
     let id = |token: &str| tokens.iter().find(|(text, _)| text == token).map(|(_, id)| *id);
     let pad = id("<|endoftext|>");
     let specials = SpecialIds { bos: None, eos: id("<|im_end|>"), pad, stop: pad.into_iter().collect() };

@@ -29,7 +29,12 @@ pub(crate) enum PreTokenizer {
     DigitsThenGpt2,
     /// [`cl100k_pattern`] with this many digits.
     Cl100k(u8),
+    /// Words of letters, digits and underscores; the rest as GPT-2 does. So torchtune cuts for Phi 4.
+    Words,
 }
+
+/// The pattern of [`PreTokenizer::Words`], with what Python takes for words and blanks.
+const WORDS_PATTERN: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}\p{N}_]+| ?[^\s\x1c-\x1f\p{L}\p{N}_]+|[\s\x1c-\x1f]+(?![^\s\x1c-\x1f])|[\s\x1c-\x1f]+";
 
 /// A byte-level BPE vocabulary.
 pub(crate) struct ByteLevelBpe<'a> {
@@ -62,6 +67,7 @@ impl ByteLevelBpe<'_> {
             PreTokenizer::Cl100k(digits) => {
                 json!({"type": "Sequence", "pretokenizers": [split(&cl100k_pattern(digits)), level(false)]})
             }
+            PreTokenizer::Words => json!({"type": "Sequence", "pretokenizers": [split(WORDS_PATTERN), level(false)]}),
         };
         let vocab: Map<String, Value> = self.vocab.iter().map(|(t, id)| ((*t).to_owned(), json!(id))).collect();
         json!({

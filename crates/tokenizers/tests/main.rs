@@ -7,4 +7,5 @@ mod chats;
 mod errors;
 mod formats;
 mod laws;
+mod phi4;
 mod tokenize;

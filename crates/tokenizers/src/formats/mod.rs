@@ -9,12 +9,14 @@
 //! | `llama3`        | bos, then header, text and end marker for each message, eos |
 //! | `qwen`          | `<|im_start|>role`, text, `<|im_end|>` for each message |
 //! | `phi3`          | bos, `<|role|>`, text, `<|end|>` for each message, eos after each answer |
+//! | `phi4`          | `<|im_start|>role<|im_sep|>`, text, `<|im_end|>` for each message |
 //! | `chat_template` | the text that the folder's own template renders |
 //! | `plain`         | bos, the messages' texts, eos after each answer |
 
 mod chat_template;
 mod llama3;
 mod phi3;
+mod phi4;
 mod plain;
 mod qwen;
 mod sentencepiece;
@@ -22,6 +24,7 @@ mod sentencepiece;
 pub use self::chat_template::ChatTemplate;
 pub use self::llama3::{LLAMA3_SPECIAL_TOKENS, Llama3};
 pub use self::phi3::{PHI3_SPECIAL_TOKENS, Phi3};
+pub use self::phi4::{Phi4, phi4_special_tokens};
 pub use self::qwen::{QWEN2_5_SPECIAL_TOKENS, QWEN2_SPECIAL_TOKENS, QWEN3_SPECIAL_TOKENS, Qwen};
 
 use crate::{Content, Error, Message, PromptTemplate, Result, Tokenizer};
@@ -55,6 +58,8 @@ pub enum Format {
     Qwen(Qwen),
     /// Phi 3.
     Phi3(Phi3),
+    /// Phi 4.
+    Phi4(Phi4),
     /// The template of the model's folder.
     ChatTemplate(Box<ChatTemplate>),
     /// No markers but bos and eos.
@@ -68,6 +73,7 @@ impl Format {
             Self::Llama3(_) => "llama3_tokenizer",
             Self::Qwen(_) => "qwen2_tokenizer",
             Self::Phi3(_) => "phi3_mini_tokenizer",
+            Self::Phi4(_) => "phi4_tokenizer",
             Self::ChatTemplate(_) => "the model's chat template",
             Self::Plain => "a tokenizer without chat template",
         }
@@ -105,7 +111,7 @@ impl ModelTokenizer {
         if options.max_seq_len == Some(0) {
             return Err(Error::ZeroMaxSeqLen);
         }
-        let writes_markers = matches!(format, Format::Qwen(_) | Format::ChatTemplate(_));
+        let writes_markers = matches!(format, Format::Qwen(_) | Format::Phi4(_) | Format::ChatTemplate(_));
         if writes_markers && options.prompt_template == Some(PromptTemplate::ChatMl) {
             return Err(Error::DoubleTemplate { template: PromptTemplate::ChatMl.name(), format: format.name() });
         }
@@ -139,6 +145,7 @@ impl ModelTokenizer {
             Format::Llama3(llama3) => llama3.tokenize(&conversation),
             Format::Qwen(qwen) => qwen.tokenize(&conversation),
             Format::Phi3(phi3) => phi3.tokenize(&conversation),
+            Format::Phi4(phi4) => phi4.tokenize(&conversation),
             Format::ChatTemplate(template) => template.tokenize(&conversation),
             Format::Plain => plain::tokenize(&conversation),
         }
