@@ -137,6 +137,26 @@ refused! {
     GENERATE adapter_to_answer_with("checkpointer.adapter_checkpoint=a/adapter_model.safetensors");
 }
 
+// Training as if quantised.
+const QAT: [&str; 4] = ["run", "qat_single_device", "--config", "run.yaml"];
+const QAT_LORA: [&str; 4] = ["run", "qat_lora_finetune_distributed", "--config", "run.yaml"];
+const QUANTIZER: &str = "quantizer._component_=torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer";
+refused! {
+    QAT quantizer_is_not_there();
+    QAT quantizer_of_finished_weights("quantizer._component_=torchtune.training.quantization.Int8DynActInt4WeightQuantizer");
+    QAT quantizer_is_misspelt("quantizer._component_=torchtune.training.quantization.Int8DynActInt4WeightQatQuantizer");
+    QAT quantizer_with_an_unknown_key(QUANTIZER, "quantizer.group_size=8");
+    QAT quantizer_with_groups_of_one(QUANTIZER, "quantizer.groupsize=1");
+    QAT quantizer_whose_groups_do_not_fit(QUANTIZER);
+    QAT quantizer_from_a_step_below_0(QUANTIZER, "fake_quant_after_n_steps=-1");
+    QAT quantizer_with_an_adapter(QUANTIZER, ADAPTER[0], ADAPTER[1]);
+    QAT_LORA quantizer_without_an_adapter(QUANTIZER);
+    QAT_LORA quantizer_with_dora(QUANTIZER, "quantizer.groupsize=8", ADAPTER[0], "model.use_dora=True");
+    QAT_LORA quantizer_on_weights_in_4_bits(QUANTIZER, "quantizer.groupsize=8", ADAPTER[0], "model.quantize_base=True");
+    TRAIN quantizer_in_a_full_run(QUANTIZER);
+    LORA quantizer_in_a_run_with_an_adapter(QUANTIZER, ADAPTER[0]);
+}
+
 /// An adapter of rank 2 on the queries, with alpha 16.
 fn write_adapter(tiny: &Tiny) {
     let name = |part: &str| format!("base_model.model.model.layers.0.self_attn.q_proj.{part}.weight");

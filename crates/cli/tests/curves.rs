@@ -115,6 +115,26 @@ fn every_curve_of_a_built_recipe_is_the_references() {
     cases.finish();
 }
 
+/// What torchtune 0.6.1's single-device recipes log on the models of the conformance pack after torchao 0.9.0's QAT quantizer has prepared them, as
+/// its recipes for several devices do (`prepare`, and `swap_lora_linear_with_qat` for adapters).
+///
+/// Curves with every weight have one step, whose gradients `grad_norm` shows: the largest weight of a group lies half-way between two codes, so
+/// that the last bit of a trained weight decides between them, and no two programs agree on it. Under an adapter weights stay.
+#[test]
+fn quantised_training_has_the_curves_of_the_reference() {
+    let Some(conformance) = testing::conformance_dir() else { return };
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/curves");
+    let mut paths: Vec<_> =
+        std::fs::read_dir(dir).expect("listed").map(|entry| entry.expect("listed").path()).collect();
+    paths.sort();
+    assert_eq!(paths.len(), 5);
+    for path in paths {
+        let curve = Curve::read(&path);
+        curve.check(&conformance, 1, &[]);
+        curve.check(&conformance, 2, &["enable_activation_checkpointing=True"]);
+    }
+}
+
 #[test]
 fn bf16_computes_in_bf16() {
     let Some(conformance) = testing::conformance_dir() else { return };

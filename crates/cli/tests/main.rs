@@ -10,6 +10,7 @@ mod lora;
 mod mpi;
 mod optimizers;
 mod profiling;
+mod qat;
 mod ranks;
 mod runs;
 mod tiny;

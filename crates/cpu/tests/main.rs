@@ -1,6 +1,7 @@
 //! The backend against the naive references, for every number of threads and instruction set at hand; its memory; how it is
 //! chosen.
 
+mod golden;
 mod large;
 mod profile;
 mod rounding;

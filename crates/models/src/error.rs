@@ -50,6 +50,26 @@ pub enum Error {
         "cannot use `model.apply_lora_to_output`: the head of this model is its embedding, which an adapter would change too"
     )]
     TiedHead,
+    /// Groups of weights that do not divide the rows of a layer.
+    #[error(
+        "cannot quantise `{name}`: its rows of {width} weights are no multiple of `quantizer.groupsize` = {group_size}"
+    )]
+    GroupSize {
+        /// The weight.
+        name: String,
+        /// Weights of a row.
+        width: usize,
+        /// Weights that share a scale.
+        group_size: usize,
+        /// The largest power of two, of at most 256, that divides the rows of all layers.
+        fits: usize,
+    },
+    /// A weight of several layers, of which some have an adapter and some have none.
+    #[error("cannot quantise `{name}`: it is the weight of several layers, and not all of them have an adapter")]
+    PartlyAdapted {
+        /// The weight.
+        name: String,
+    },
     /// The file is not JSON.
     #[error("`config.json` is not valid JSON: {reason}")]
     Json {
@@ -91,6 +111,10 @@ impl Error {
             }
             Self::Unsupported { .. } => Some(
                 "this version trains Llama, SmolLM2, Mistral, Phi 3, Phi 4, Qwen2, Qwen2.5, Qwen3, Gemma and Gemma 2 models".to_owned(),
+            ),
+            Self::GroupSize { fits, .. } if *fits > 1 => Some(format!("set `quantizer.groupsize={fits}`")),
+            Self::PartlyAdapted { .. } => Some(
+                "give adapters to `q_proj`, `k_proj` and `v_proj`, or to none of them, with `model.lora_attn_modules`".to_owned(),
             ),
             _ => None,
         }

@@ -1,6 +1,7 @@
 //! The `model` section of a config.
 
 use config::{FromNode, Names, Node, Problem, ProblemKind, Problems, Value};
+use tensor::ops::fake_quantise::FakeQuant;
 
 use crate::common::{LoraConfig, LoraModule};
 use crate::families::{AttentionModule, BUILDERS, Builder, DecoderKeys, Family, Trains};
@@ -19,6 +20,8 @@ pub struct ModelSection {
     pub config: DecoderKeys,
     /// The adapters, if only those are trained.
     pub lora: Option<LoraConfig>,
+    /// How linear layers are quantised for show, which another section says.
+    pub fake_quant: Option<FakeQuant>,
 }
 
 impl ModelSection {
@@ -31,7 +34,7 @@ impl ModelSection {
 impl Default for ModelSection {
     fn default() -> Self {
         let builder_name = "ferrotune.models.auto".to_owned();
-        Self { builder_name, builder: Builder::NONE, config: DecoderKeys::default(), lora: None }
+        Self { builder_name, builder: Builder::NONE, config: DecoderKeys::default(), lora: None, fake_quant: None }
     }
 }
 
@@ -56,7 +59,7 @@ impl FromNode for ModelSection {
         let builder_name = node.component_name().unwrap_or("ferrotune.models.auto").to_owned();
         let before = problems.len();
         let lora = lora_of(node, &builder, &config, problems);
-        (problems.len() == before).then_some(Self { builder_name, builder, config, lora })
+        (problems.len() == before).then_some(Self { builder_name, builder, config, lora, fake_quant: None })
     }
 }
 

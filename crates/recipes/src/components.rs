@@ -9,6 +9,8 @@ use models::DecoderConfig;
 use tokenizers::components::{AutoTokenizerConfig, TokenizerConfig};
 use tokenizers::{GgufVocab, ModelTokenizer};
 
+use tensor::ops::fake_quantise::{FakeQuant, Scheme};
+
 use crate::console::Console;
 use crate::model_folder::{ModelFolder, family_of};
 use crate::objectives::{DpoConfig, PreferenceLoss, RsoConfig};
@@ -138,18 +140,52 @@ pub(crate) const KD_LOSSES: Names<Check<()>> = not_built(
     ],
 );
 
+config::component! {
+    /// Quantisation that training has to live with: weights of linear layers, and for some names their inputs too, are rounded to what few
+    /// bits can hold wherever they are multiplied.
+    pub struct QatQuantizerConfig {
+        /// Weights of a row that share a scale; it divides the inputs of every layer that is quantised.
+        pub groupsize: usize [2..] = 256,
+    }
+}
+
+/// The `quantizer` section of a training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quantizer(pub FakeQuant);
+
+impl FromNode for Quantizer {
+    fn expected() -> String {
+        "a section with `_component_`, the name of a quantizer".to_owned()
+    }
+
+    fn from_node(node: &Node, problems: &mut Problems) -> Option<Self> {
+        let of_weights = node.component_name().filter(|name| QUANTIZERS.is_not_built(name));
+        if let (Some(name), Some(component)) = (of_weights, node.get("_component_")) {
+            problems
+                .refuse(component, format!("`{name}` quantises finished weights, and this recipe trains"))
+                .hint("name a quantizer with `QAT` in its name");
+            return None;
+        }
+        let scheme = QUANTIZERS.choose(node, problems)?;
+        let group_size = QatQuantizerConfig::check(node, problems)?.groupsize;
+        Some(Self(FakeQuant { scheme, group_size }))
+    }
+}
+
 /// Components of `quantizer`.
-pub(crate) const QUANTIZERS: Names<Check<()>> = not_built(
-    "quantizer",
-    &[
-        "torchtune.training.quantization.Int8DynActInt4WeightQuantizer",
-        "torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer",
-        "torchtune.training.quantization.Int8DynActInt4WeightQATQuantizerModuleSwap",
-        "torchtune.training.quantization.Int4WeightOnlyQuantizer",
-        "torchtune.training.quantization.Int4WeightOnlyQATQuantizer",
-        "torchtune.training.quantization.Int4WeightOnlyQATQuantizerModuleSwap",
+pub(crate) const QUANTIZERS: Names<Scheme> = Names {
+    role: "quantizer",
+    built: &[
+        (&["torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer"], Scheme::Int8Int4),
+        (&["torchtune.training.quantization.Int8DynActInt4WeightQATQuantizerModuleSwap"], Scheme::Int8Int4),
+        (&["torchtune.training.quantization.Int4WeightOnlyQATQuantizer"], Scheme::Int4),
+        (&["torchtune.training.quantization.Int4WeightOnlyQATQuantizerModuleSwap"], Scheme::Int4),
     ],
-);
+    not_built: &[
+        "torchtune.training.quantization.Int8DynActInt4WeightQuantizer",
+        "torchtune.training.quantization.Int4WeightOnlyQuantizer",
+    ],
+};
 
 /// Components of `tensor_parallel_plan`.
 pub(crate) const TENSOR_PARALLEL_PLANS: Names<Check<()>> = not_built(

@@ -3,5 +3,10 @@
 use crate::finetune::{Aim, Finetune};
 
 /// The recipe.
-pub(crate) const RECIPE: Finetune =
-    Finetune { name: "full_dpo_distributed", trains_adapter: false, on_ranks: true, aim: Aim::Preference };
+pub(crate) const RECIPE: Finetune = Finetune {
+    name: "full_dpo_distributed",
+    trains_adapter: false,
+    on_ranks: true,
+    quantises: false,
+    aim: Aim::Preference,
+};

@@ -25,6 +25,9 @@ mod model_folder;
 pub mod objectives;
 mod plan_report;
 mod profiling;
+mod qat_distributed;
+mod qat_lora_finetune_distributed;
+mod qat_single_device;
 mod reference_page;
 pub mod registry;
 mod sampling;
@@ -80,6 +83,9 @@ const BUILT: &[Built] = &[
     finetune!(lora_dpo_single_device),
     finetune!(lora_dpo_distributed),
     finetune!(full_dpo_distributed),
+    finetune!(qat_single_device),
+    finetune!(qat_distributed),
+    finetune!(qat_lora_finetune_distributed),
     Built {
         name: generate::NAME,
         keys: GenerateSettings::FIELDS,

@@ -3,5 +3,10 @@
 use crate::finetune::{Aim, Finetune};
 
 /// The recipe.
-pub(crate) const RECIPE: Finetune =
-    Finetune { name: "lora_dpo_single_device", trains_adapter: true, on_ranks: false, aim: Aim::Preference };
+pub(crate) const RECIPE: Finetune = Finetune {
+    name: "lora_dpo_single_device",
+    trains_adapter: true,
+    on_ranks: false,
+    quantises: false,
+    aim: Aim::Preference,
+};

@@ -128,7 +128,7 @@ impl MemoryPlan {
         let mut store =
             ParamStore::on_mesh(Arc::clone(&planner), layout, shape.dtype, shape.policy, &mesh, shape.files.clone())?;
         store.set_optimizer(optimizer.clone(), 0);
-        let mut objective = goal.objective(&mesh, &planner, shape.dtype, shape.files.clone(), None)?;
+        let mut objective = goal.at_its_largest().objective(&mesh, &planner, shape.dtype, shape.files.clone(), None)?;
         // Two micro-batches add up as any number does. Steps, because the first one allocates the states, and what is kept for
         // reuse settles in the next ones.
         let window = vec![worst_batch(rows, shape.tokens); shape.accumulation.min(2)];

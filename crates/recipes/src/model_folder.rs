@@ -110,7 +110,12 @@ impl ModelFolder {
             None => None,
         };
         let (config, notices) = resolve(section, folder.as_ref(), self.weights.is_some())?;
-        Ok((Decoder::with_adapters(config, section.lora.as_ref())?, notices))
+        let model = Decoder::with_adapters(config, section.lora.as_ref())?;
+        let model = match section.fake_quant {
+            None => model,
+            Some(quant) => model.quantised(quant)?,
+        };
+        Ok((model, notices))
     }
 
     /// The `config.json` of a folder that the trained model is saved to.

@@ -35,7 +35,7 @@ impl Finetune {
         };
         problems.finish()?;
         let settings = settings.expect("whatever could not be read is a problem");
-        let section = settings.model.clone().unwrap_or_default();
+        let section = settings.model_section();
         let model = ModelFolder::describe(&settings.checkpointer.0.checkpoint_dir, &section)?;
         let limit = config.root().at("tokenizer.max_seq_len").and_then(|node| match node.value() {
             config::Value::Int(limit) => usize::try_from(*limit).ok(),

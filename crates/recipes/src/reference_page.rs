@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use config::{Described, FieldSpec, Names};
 
-use crate::components::{LOSSES, LossConfig};
+use crate::components::{LOSSES, LossConfig, QUANTIZERS, QatQuantizerConfig};
 use crate::objectives::{DpoConfig, RsoConfig};
 use crate::profiling::{PROFILERS, ProfilerConfig};
 use crate::registry;
@@ -102,6 +102,7 @@ fn roles() -> Vec<Role> {
             vec![entry::<optim::CosineConfig>("torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup")],
         ),
         Role::new("`loss`", &LOSSES, losses()),
+        Role::new("`quantizer`", &QUANTIZERS, QUANTIZERS.spellings().map(entry::<QatQuantizerConfig>).collect()),
         Role::new(
             "`metric_logger`",
             &metrics::METRIC_LOGGERS,
@@ -136,6 +137,9 @@ pub fn configuration_page() -> String {
         crate::lora_dpo_single_device::RECIPE.name,
         crate::lora_dpo_distributed::RECIPE.name,
         crate::full_dpo_distributed::RECIPE.name,
+        crate::qat_single_device::RECIPE.name,
+        crate::qat_distributed::RECIPE.name,
+        crate::qat_lora_finetune_distributed::RECIPE.name,
     ];
     let built: &[(&[&str], &[FieldSpec])] =
         &[(&full, FinetuneSettings::FIELDS), (&[crate::generate::NAME], GenerateSettings::FIELDS)];

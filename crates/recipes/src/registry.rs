@@ -275,7 +275,8 @@ const RECIPES: &[Recipe] = &[
         configs! {
             "qwen2_5/3B_qat_single_device" "qwen2_5/1.5B_qat_single_device" "llama2/1B_qat_single_device"
         },
-    ),
+    )
+    .available(),
     recipe(
         "qat_distributed",
         Many,
@@ -284,7 +285,8 @@ const RECIPES: &[Recipe] = &[
             "llama2/7B_qat_full" "llama3/8B_qat_full" "llama3_1/8B_qat_full" "llama3_2/3B_qat_full"
             "qwen3/0.6B_qat_full" "qwen3/1.7B_qat_full" "qwen3/4B_qat_full" "qwen3/8B_qat_full"
         },
-    ),
+    )
+    .available(),
     recipe(
         "qat_lora_finetune_distributed",
         Many,
@@ -294,7 +296,8 @@ const RECIPES: &[Recipe] = &[
             "qwen3/0.6B_qat_lora" "qwen3/1.7B_qat_lora" "qwen3/32B_qat_lora" "qwen3/4B_qat_lora"
             "qwen3/8B_qat_lora"
         },
-    ),
+    )
+    .available(),
     recipe(
         "knowledge_distillation_single_device",
         One,

@@ -10,7 +10,7 @@ use optim::{Optimizer, ScheduleConfig};
 use tensor::DType;
 use tokenizers::components::TokenizerConfig;
 
-use crate::components::{Checkpointer, Loss};
+use crate::components::{Checkpointer, Loss, Quantizer};
 use crate::profiling::Profiler;
 
 config::choice! {
@@ -122,6 +122,11 @@ config::component! {
         /// Adapters: concerns how PyTorch reads weights.
         pub low_cpu_ram: bool = false,
 
+        /// QAT: how linear layers are quantised while they are trained.
+        pub quantizer: Option<Quantizer> = None,
+        /// QAT: optimizer steps that run with full numbers before layers are quantised; `null` = none.
+        pub fake_quant_after_n_steps: Option<u64> [0..] = None,
+
         /// The training rows, or pairs for DPO; a list of sections is read one after the other.
         pub dataset: DatasetSection,
         /// Shuffle the rows anew each epoch, always in the same order for the same epoch.
@@ -217,6 +222,14 @@ config::component! {
 }
 
 impl FinetuneSettings {
+    /// What the model is, without its folder.
+    pub(crate) fn model_section(&self) -> ModelSection {
+        ModelSection {
+            fake_quant: self.quantizer.map(|quantizer| quantizer.0),
+            ..self.model.clone().unwrap_or_default()
+        }
+    }
+
     /// The adapter to start from, if the user names one.
     pub(crate) fn adapter(&self) -> Option<&PathBuf> {
         self.checkpointer.0.adapter_to_load()

@@ -15,6 +15,7 @@ mod model_folders;
 mod offload;
 mod overfit;
 mod policies;
+mod qat;
 mod smollm2;
 mod tiny;
 mod tiny_folder;

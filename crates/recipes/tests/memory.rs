@@ -6,6 +6,7 @@ use dist::Mesh;
 use models::{Decoder, DecoderConfig, LoraConfig, LoraModule};
 use optim::Moments;
 use recipes::memory_plan::{Goal, MemoryPlan, MeshShape, Shape};
+use recipes::objectives::NextToken;
 use tensor::{DType, MemoryStats};
 use train::Policy;
 
@@ -122,8 +123,14 @@ fn a_plan_is_what_a_run_holds() {
         }
         let mesh = MeshShape { replicate: 1, shard: 1 };
         let shape = Shape { mesh, policy, dtype, batch: num_rows, tokens, accumulation: micro_batches, files: None };
-        let plan =
-            MemoryPlan::new(&Goal::NextToken, &trainer.model, &adamw(), &shape, &*trainer.backend).expect("planned");
+        let plan = MemoryPlan::new(
+            &Goal::NextToken(NextToken::default()),
+            &trainer.model,
+            &adamw(),
+            &shape,
+            &*trainer.backend,
+        )
+        .expect("planned");
         let held = trainer.backend.memory();
         let (found, expected) = (held.peak_held_bytes + held.scratch_bytes, plan.total() as usize);
         assert!(
@@ -163,8 +170,14 @@ fn a_plan_of_adapters_is_what_a_run_holds() {
         }
         let mesh = MeshShape { replicate: 1, shard: 1 };
         let shape = Shape { mesh, policy, dtype, batch: num_rows, tokens, accumulation: 1, files: None };
-        let plan =
-            MemoryPlan::new(&Goal::NextToken, &trainer.model, &adamw(), &shape, &*trainer.backend).expect("planned");
+        let plan = MemoryPlan::new(
+            &Goal::NextToken(NextToken::default()),
+            &trainer.model,
+            &adamw(),
+            &shape,
+            &*trainer.backend,
+        )
+        .expect("planned");
         let held = trainer.backend.memory();
         assert!(held.peak_held_bytes > loaded, "{what}: training needs more than loading");
         let (found, expected) = (held.peak_held_bytes + held.scratch_bytes, plan.total() as usize);
@@ -190,7 +203,7 @@ fn shards_divide_what_a_rank_holds() {
         let mesh = MeshShape { replicate: 1, shard };
         let (policy, dtype) = (Policy::default(), DType::Bf16);
         let shape = Shape { mesh, policy, dtype, batch: 1, tokens: 16, accumulation: 1, files: None };
-        MemoryPlan::new(&Goal::NextToken, &model, &adamw(), &shape, &*backend).expect("planned")
+        MemoryPlan::new(&Goal::NextToken(NextToken::default()), &model, &adamw(), &shape, &*backend).expect("planned")
     };
     let (whole, quarter) = (plan(1), plan(4));
     for (name, of_whole, of_quarter) in
@@ -246,8 +259,14 @@ fn moments_in_8_bits_are_planned_and_held_in_two_bytes_a_parameter() {
             }
             let mesh = MeshShape { replicate: 1, shard: 1 };
             let shape = Shape { mesh, policy, dtype, batch: 2, tokens: 20, accumulation: 1, files: None };
-            let plan = MemoryPlan::new(&Goal::NextToken, &trainer.model, &optimizer, &shape, &*trainer.backend)
-                .expect("planned");
+            let plan = MemoryPlan::new(
+                &Goal::NextToken(NextToken::default()),
+                &trainer.model,
+                &optimizer,
+                &shape,
+                &*trainer.backend,
+            )
+            .expect("planned");
             let held = trainer.backend.memory();
             let (found, expected) = (held.peak_held_bytes + held.scratch_bytes, plan.total() as usize);
             assert!(found.abs_diff(expected) <= expected / 20, "{dtype}: planned {expected}, held {found}");

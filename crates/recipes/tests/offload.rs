@@ -10,6 +10,7 @@ use dist::Mesh;
 use metrics::ResidentMemory;
 use models::DecoderConfig;
 use recipes::memory_plan::{Goal, MemoryPlan, MeshShape, Shape};
+use recipes::objectives::NextToken;
 use serde_json::Value;
 use tensor::DType;
 use train::{Files, Policy};
@@ -93,7 +94,9 @@ fn held_and_planned(config: &DecoderConfig, dtype: DType, files: Option<Files>) 
     }
     let mesh = MeshShape { replicate: 1, shard: 1 };
     let shape = Shape { mesh, policy, dtype, batch: num_rows, tokens, accumulation: 1, files };
-    let plan = MemoryPlan::new(&Goal::NextToken, &trainer.model, &adamw(), &shape, &*trainer.backend).expect("planned");
+    let plan =
+        MemoryPlan::new(&Goal::NextToken(NextToken::default()), &trainer.model, &adamw(), &shape, &*trainer.backend)
+            .expect("planned");
     (trainer, plan)
 }
 

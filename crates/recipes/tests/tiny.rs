@@ -141,7 +141,7 @@ impl Trainer {
         store.init_random(7).expect("fits");
         store.init_adapters(8).expect("fits");
         store.set_optimizer(optimizer, 0);
-        Self { backend, model, store, objective: Box::new(NextToken), steps: 0 }
+        Self { backend, model, store, objective: Box::new(NextToken::default()), steps: 0 }
     }
 
     /// One optimizer step without clipping.

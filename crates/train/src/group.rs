@@ -98,6 +98,7 @@ mod tests {
             meaning: "(n)",
             init: Init::Ones,
             kind: ParamKind::Trained,
+            fake_quant: None,
         };
         let ids = (0..lengths.len()).map(|id| ParamId(id as u32)).collect();
         (ModelLayout { params: lengths.iter().map(spec).collect(), ..ModelLayout::default() }, ids)

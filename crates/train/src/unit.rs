@@ -15,7 +15,7 @@ impl ParamStore {
             let spec = self.layout.param(id);
             let range = self.groups[param.group.0].of_values().slots[param.slot].1.clone();
             let tensor = self.here(param.group).rows(range)?.reshape(spec.shape)?;
-            Ok(ParamView { id, tensor, trainable: spec.kind == ParamKind::Trained })
+            Ok(ParamView { id, tensor, trainable: spec.kind == ParamKind::Trained, fake_quant: spec.fake_quant })
         };
         spec.owns.iter().chain(&spec.borrows).map(view).collect()
     }

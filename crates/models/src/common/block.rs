@@ -42,10 +42,7 @@ impl<const N: usize> Stacked<N> {
     fn forward(&self, cx: &mut Cx<'_>, x: &Var, sizes: [usize; N]) -> Result<[Var; N]> {
         match self {
             Self::Together(weight) => cx.linear_split(x, *weight, sizes),
-            Self::Apart(weights) => {
-                let outputs: Vec<Var> = weights.iter().map(|&w| cx.linear(x, w)).collect::<Result<_>>()?;
-                Ok(outputs.try_into().expect("one for each weight"))
-            }
+            Self::Apart(weights) => cx.linears(x, *weights),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use tensor::ops::fake_quantise::FakeQuant;
 use tensor::{
     AdapterSpec, Backend, Cx, DType, Init, ModelLayout, ParamId, ParamKind, ParamSpec, Result, Shape, Tensor, UnitId,
     UnitKind, UnitSpec, Var,
@@ -86,6 +87,41 @@ impl Decoder {
         let inv_freq = inverse_frequencies(&config);
         let blocks = blocks.into_iter().map(Arc::new).collect();
         Ok(Self { config: Arc::new(config), layout: list.layout, embedding, blocks, head, inv_freq })
+    }
+
+    /// The same model, its linear layers quantised for show: those that have an adapter, or all of them if there is none. A head that is the
+    /// embedding stays as it is, as in the reference.
+    pub fn quantised(mut self, quant: FakeQuant) -> crate::Result<Self> {
+        let layout = &self.layout;
+        let mut weights: Vec<ParamId> = if layout.adapters.is_empty() {
+            let is_linear = |id: &&ParamId| layout.param(**id).shape.dims().len() == 2;
+            let of_blocks = layout.units.iter().filter(|unit| unit.kind == UnitKind::Block);
+            let head = Some(&self.head.weight).filter(|_| !self.config.tie_word_embeddings);
+            of_blocks.flat_map(|unit| &unit.owns).filter(is_linear).chain(head).copied().collect()
+        } else {
+            layout.adapters.iter().map(|adapter| adapter.weight).collect()
+        };
+        weights.sort_unstable();
+        weights.dedup();
+        let twos = |id: &ParamId| layout.param(*id).shape.rows_cols().1.trailing_zeros();
+        let fits = 1 << weights.iter().map(twos).min().unwrap_or_default().min(8);
+        for &id in &weights {
+            let param = layout.param(id);
+            let (rows, width) = param.shape.rows_cols();
+            let (name, group_size) = (param.name.clone(), quant.group_size);
+            if width % group_size != 0 {
+                return Err(crate::Error::GroupSize { name, width, group_size, fits });
+            }
+            let adapters = layout.adapters.iter().filter(|adapter| adapter.weight == id);
+            let adapted: usize = adapters.map(|adapter| adapter.rows.len()).sum();
+            if adapted != 0 && adapted != rows {
+                return Err(crate::Error::PartlyAdapted { name });
+            }
+        }
+        for id in weights {
+            self.layout.params[id.0 as usize].fake_quant = Some(quant);
+        }
+        Ok(self)
     }
 
     /// Its shape.
@@ -223,6 +259,7 @@ impl LayoutBuilder {
             meaning,
             init,
             kind: ParamKind::Trained,
+            fake_quant: None,
         });
         self.open.push(id);
         id

@@ -152,7 +152,7 @@ fn add(
     let mut param = |name: &str, dims: &[usize], meaning, init| {
         let id = ParamId(layout.params.len() as u32);
         let (name, shape) = (format!("{module}.{name}"), Shape::new(dims));
-        layout.params.push(ParamSpec { name, shape, meaning, init, kind: ParamKind::Trained });
+        layout.params.push(ParamSpec { name, shape, meaning, init, kind: ParamKind::Trained, fake_quant: None });
         layout.units[unit.0 as usize].owns.push(id);
         id
     };

@@ -39,6 +39,7 @@ pub(super) fn check(recipe: &Finetune, config: &Merged, problems: &mut Problems)
     }
     components::check_model_type("checkpointer", config, problems);
     check_reference(recipe, &keys, config, problems);
+    check_quantizer(recipe, &keys, problems);
     if recipe.on_ranks {
         check_layers(&keys, problems);
     } else {
@@ -67,7 +68,10 @@ fn check_reference(recipe: &Finetune, keys: &Keys<'_>, config: &Merged, problems
     match (recipe.has_reference(), node) {
         (true, None) => {
             problems.missing(keys.0, KEY, "a checkpointer for the frozen model that training compares with").hint(
-                format!("give it the keys of `checkpointer`, or train an adapter with `{}`", recipe.sibling(true)),
+                format!(
+                    "give it the keys of `checkpointer`, or train an adapter with `{}`",
+                    recipe.sibling(true, recipe.quantises)
+                ),
             );
         }
         (true, Some(_)) => {
@@ -87,6 +91,40 @@ fn check_reference(recipe: &Finetune, keys: &Keys<'_>, config: &Merged, problems
             problems.notice(format!("`{KEY}` has no effect: recipe `{}` {why}", recipe.name));
         }
         (false, None) => {}
+    }
+}
+
+/// Whether layers are quantised for show as the recipe wants it.
+fn check_quantizer(recipe: &Finetune, keys: &Keys<'_>, problems: &mut Problems) {
+    const KEY: &str = "quantizer";
+    match (recipe.quantises, keys.set(KEY)) {
+        (true, None) => {
+            let plain = recipe.sibling(recipe.trains_adapter, false);
+            problems
+                .missing(keys.0, KEY, "a quantizer with `QAT` in its name")
+                .hint(format!("to train without one, run `{plain}`"));
+        }
+        (false, Some(node)) => {
+            let qat = match recipe.aim {
+                Aim::NextToken => format!("run `{}`, or ", recipe.sibling(recipe.trains_adapter, true)),
+                Aim::Preference => String::new(),
+            };
+            problems
+                .refuse(node.get("_component_").unwrap_or(node), format!("recipe `{}` quantises nothing", recipe.name))
+                .hint(format!("{qat}remove `{KEY}`"));
+        }
+        _ => {}
+    }
+    if !recipe.quantises && keys.set("fake_quant_after_n_steps").is_some() {
+        problems
+            .notice(format!("`fake_quant_after_n_steps` has no effect: recipe `{}` quantises nothing", recipe.name));
+    }
+    for key in ["use_dora", "quantize_base"] {
+        if let Some(node) = keys.on_in(&format!("model.{key}")).filter(|_| recipe.quantises) {
+            problems
+                .refuse(node, format!("recipe `{}` quantises the weights under adapters in its own way", recipe.name))
+                .hint(format!("set `model.{key}=False`"));
+        }
     }
 }
 
@@ -114,7 +152,7 @@ fn check_adapter(recipe: &Finetune, settings: &FinetuneSettings, keys: &Keys<'_>
                 Some(node) => problems.wrong_value(node, expected),
                 None => problems.missing(keys.0, "model", expected),
             }
-            .hint(format!("to train every weight, run `{}`", recipe.sibling(false)));
+            .hint(format!("to train every weight, run `{}`", recipe.sibling(false, recipe.quantises)));
         }
         (false, true) => {
             if let Some(node) = node {
@@ -122,10 +160,17 @@ fn check_adapter(recipe: &Finetune, settings: &FinetuneSettings, keys: &Keys<'_>
                 let without = if auto { "leave the keys of adapters out" } else { "name the builder without `lora_`" };
                 problems
                     .refuse(node, format!("recipe `{}` trains every weight, not an adapter", recipe.name))
-                    .hint(format!("run `{}`, or {without}", recipe.sibling(true)));
+                    .hint(format!("run `{}`, or {without}", recipe.sibling(true, recipe.quantises)));
             }
         }
         _ => {}
+    }
+    let in_4_bits =
+        settings.model.as_ref().and_then(|model| model.lora.as_ref()).is_some_and(|lora| lora.quantize_base);
+    if let Some(node) = node.filter(|_| recipe.quantises && in_4_bits && keys.on_in("model.quantize_base").is_none()) {
+        problems
+            .refuse(node, format!("recipe `{}` quantises the weights under adapters in its own way", recipe.name))
+            .hint("name the builder with `lora_` instead of `qlora_`");
     }
     if recipe.trains_adapter {
         if keys.on("low_cpu_ram").is_some() {
@@ -136,7 +181,7 @@ fn check_adapter(recipe: &Finetune, settings: &FinetuneSettings, keys: &Keys<'_>
     if let Some(node) = keys.0.at("checkpointer.adapter_checkpoint").filter(|_| settings.adapter().is_some()) {
         problems
             .refuse(node, format!("recipe `{}` trains every weight, not an adapter", recipe.name))
-            .hint(format!("run `{}`", recipe.sibling(true)));
+            .hint(format!("run `{}`", recipe.sibling(true, recipe.quantises)));
     }
     for key in ["save_adapter_weights_only", "low_cpu_ram"] {
         if keys.on(key).is_some() {

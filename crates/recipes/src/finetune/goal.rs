@@ -7,7 +7,7 @@ use models::Decoder;
 use crate::components::{Checkpointer, ItemKind, Loss};
 use crate::console::Console;
 use crate::model_folder::ModelFolder;
-use crate::objectives::{Averages, Goal, PreferenceGoal, PreferenceLoss};
+use crate::objectives::{Averages, Goal, NextToken, PreferenceGoal, PreferenceLoss};
 use crate::settings::FinetuneSettings;
 use crate::{Error, Result};
 
@@ -38,22 +38,27 @@ impl Finetune {
         self.aim == Aim::Preference && !self.trains_adapter
     }
 
-    /// The same training of every weight, or of an adapter.
-    pub(super) fn sibling(&self, trains_adapter: bool) -> &'static str {
-        match (self.aim, trains_adapter, self.on_ranks) {
-            (Aim::NextToken, true, true) => "lora_finetune_distributed",
-            (Aim::NextToken, true, false) => "lora_finetune_single_device",
-            (Aim::NextToken, false, true) => "full_finetune_distributed",
-            (Aim::NextToken, false, false) => "full_finetune_single_device",
-            (Aim::Preference, true, true) => "lora_dpo_distributed",
-            (Aim::Preference, true, false) => "lora_dpo_single_device",
-            (Aim::Preference, false, _) => "full_dpo_distributed",
+    /// The same training of every weight or of an adapter, with layers quantised for show or not.
+    pub(super) fn sibling(&self, trains_adapter: bool, quantises: bool) -> &'static str {
+        match (self.aim, trains_adapter, quantises, self.on_ranks) {
+            (Aim::NextToken, true, true, _) => "qat_lora_finetune_distributed",
+            (Aim::NextToken, false, true, true) => "qat_distributed",
+            (Aim::NextToken, false, true, false) => "qat_single_device",
+            (Aim::NextToken, true, false, true) => "lora_finetune_distributed",
+            (Aim::NextToken, true, false, false) => "lora_finetune_single_device",
+            (Aim::NextToken, false, false, true) => "full_finetune_distributed",
+            (Aim::NextToken, false, false, false) => "full_finetune_single_device",
+            (Aim::Preference, true, _, true) => "lora_dpo_distributed",
+            (Aim::Preference, true, _, false) => "lora_dpo_single_device",
+            (Aim::Preference, false, _, _) => "full_dpo_distributed",
         }
     }
 
     fn goal(&self, settings: &FinetuneSettings, reference: Option<Decoder>) -> Goal {
         match self.aim {
-            Aim::NextToken => Goal::NextToken,
+            Aim::NextToken => {
+                Goal::NextToken(NextToken { exact_steps: settings.fake_quant_after_n_steps.unwrap_or(0) })
+            }
             Aim::Preference => Goal::Preference(PreferenceGoal {
                 loss: match settings.loss {
                     Some(Loss::Preference(loss)) => loss,

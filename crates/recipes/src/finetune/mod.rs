@@ -16,6 +16,7 @@ use dist::{Communicator, Mesh, Traffic};
 use metrics::{MetricLoggerConfig, Progress, Throughput};
 use models::{Decoder, LoraConfig};
 use optim::Schedule;
+use tensor::ops::fake_quantise::{FakeQuant, Scheme};
 use tensor::{Backend, DType};
 use train::{Files, ParamStore, Policy};
 
@@ -43,6 +44,8 @@ pub(crate) struct Finetune {
     pub(crate) trains_adapter: bool,
     /// It may run on several ranks.
     pub(crate) on_ranks: bool,
+    /// Its linear layers are quantised for show.
+    pub(crate) quantises: bool,
     /// What it trains for.
     pub(crate) aim: Aim,
 }
@@ -149,7 +152,7 @@ impl<'a> Run<'a> {
             }
             profiling::check_dir(settings.profiler.as_ref(), &settings.output_dir, &read_only)?;
         }
-        let section = settings.model.clone().unwrap_or_default();
+        let section = settings.model_section();
         let folder =
             ModelFolder::open(&checkpointer.checkpoint_dir, &checkpointer.checkpoint_files, section.reads_weights())?;
         let model = folder.build_model(&section, console)?;
@@ -381,6 +384,14 @@ impl<'a> Run<'a> {
                 "Resuming from {} after {} steps.",
                 resumed.checkpoint.path().display(),
                 resumed.position.steps_run
+            ));
+        }
+        if let Some(FakeQuant { scheme, group_size }) = self.settings.model_section().fake_quant {
+            let inputs = if scheme == Scheme::Int8Int4 { ", their inputs to 8 bits" } else { "" };
+            let from = self.settings.fake_quant_after_n_steps.filter(|steps| *steps > 0);
+            let from = from.map_or(String::new(), |steps| format!(", from step {} on", steps + 1));
+            console.info(&format!(
+                "Weights of linear layers are rounded to 4 bits in groups of {group_size}{inputs}{from}."
             ));
         }
         let trained = match &self.lora {

@@ -86,16 +86,24 @@ pub trait Objective {
 #[derive(Debug, Clone)]
 pub enum Goal {
     /// Every next token.
-    NextToken,
+    NextToken(NextToken),
     /// The better of two answers.
     Preference(PreferenceGoal),
 }
 
 impl Goal {
+    /// The same goal, from the step on that needs the most memory.
+    pub(crate) fn at_its_largest(&self) -> Self {
+        match self {
+            Self::NextToken(_) => Self::NextToken(NextToken::default()),
+            other => other.clone(),
+        }
+    }
+
     /// Rows of a batch for each item of it that `batch_size` counts.
     pub(crate) fn rows_per_item(&self) -> usize {
         match self {
-            Self::NextToken => 1,
+            Self::NextToken(_) => 1,
             Self::Preference(_) => 2,
         }
     }
@@ -110,7 +118,7 @@ impl Goal {
         weights: Option<&WeightSource>,
     ) -> Result<Box<dyn Objective>> {
         Ok(match self {
-            Self::NextToken => Box::new(NextToken),
+            Self::NextToken(objective) => Box::new(*objective),
             Self::Preference(goal) => {
                 let frozen = |model| FrozenModel::new(Arc::clone(model), mesh, backend, dtype, files, weights);
                 Box::new(Preference::new(goal.loss, goal.averages, goal.reference.as_ref().map(frozen).transpose()?))

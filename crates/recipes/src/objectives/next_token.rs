@@ -11,9 +11,12 @@ use train::ParamStore;
 use super::{Count, Forward, Objective, upload};
 use crate::Result;
 
-/// The objective; it has nothing of its own.
+/// The objective.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NextToken;
+pub struct NextToken {
+    /// Steps, from the first, that run with full numbers in layers that are quantised for show.
+    pub exact_steps: u64,
+}
 
 impl Objective for NextToken {
     fn count(&self, window: &[Batch]) -> Count {
@@ -32,6 +35,9 @@ impl Objective for NextToken {
     ) -> Result<Forward<'a>> {
         let (inputs, labels) = upload(backend, batch)?;
         let mut cx = Cx::training(backend, store).keyed(pass);
+        if pass.step <= self.exact_steps {
+            cx = cx.without_fake_quant();
+        }
         let loss = model.loss(&mut cx, &inputs, &labels, scale)?;
         Ok(Forward { loss: f64::from(backend.read_scalar(&loss)?), cx, ends_in: None })
     }

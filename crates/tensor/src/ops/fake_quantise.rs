@@ -18,7 +18,7 @@
 //!          but looks at codes that have been clamped, so nothing is masked; here neither.
 //! Errors:  `Error::Shape` if the shapes differ or groups do not divide rows, `Error::DType`.
 //! Source:  Jacob et al. 2018, arXiv:1712.05877, section 3; the formulas of torchao 0.9, whose bits these are.
-//! Checked: `testdata/golden/fake_quantise.safetensors`.
+//! Checked: `cpu/tests/golden.rs`.
 
 use super::{expect_2d, expect_dtype, expect_float, expect_shape};
 use crate::{DType, Error, Result, Tensor};

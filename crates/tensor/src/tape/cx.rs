@@ -7,10 +7,14 @@ use super::ops::{
     AddOp, AttentionOp, BiasOp, DoraOp, EmbeddingOp, GluOp, HeadLossOp, LabelLogProbsOp, LinearOp, LinearSplitOp,
     LoraOp, RmsNormOp, RopeOp, add_low_rank_gradient, drop_out, norm_rows,
 };
-use super::{AdapterSpec, Backward, BackwardOp, NodeId, ParamId, ParamView, Phase, Tape, UnitHost, UnitId, find_param};
+use super::{
+    AdapterSpec, Backward, BackwardOp, NodeId, ParamId, ParamView, Phase, Tape, UnitHost, UnitId, as_multiplied,
+    find_param,
+};
 use crate::ops::attention::AttentionDims;
 use crate::ops::dropout::Dropout;
 use crate::ops::elementwise::Columns;
+use crate::ops::fake_quantise::FakeQuant;
 use crate::ops::glu::Activation;
 use crate::ops::head_loss::HeadLossOut;
 use crate::ops::rms_norm::RmsNorm;
@@ -52,6 +56,8 @@ pub struct Cx<'a> {
     draws: Draws,
     /// Whether adapters change what their layers give.
     adapts: bool,
+    /// Whether layers that are to be quantised for show are.
+    quantises: bool,
 }
 
 /// What names the random numbers of a pass: no two passes of a run may have the same.
@@ -100,7 +106,7 @@ impl<'a> Cx<'a> {
     /// A context that records nothing.
     pub fn inference(backend: &'a dyn Backend, host: &'a mut dyn UnitHost) -> Self {
         let (params, draws): (Arc<[ParamView]>, _) = (Arc::new([]), Draws::default());
-        Self { backend, host, tape: None, training: false, next_node: 0, params, draws, adapts: true }
+        Self { backend, host, tape: None, training: false, next_node: 0, params, draws, adapts: true, quantises: true }
     }
 
     /// Draws what is random in this pass by that key; without one every pass draws the same.
@@ -114,6 +120,13 @@ impl<'a> Cx<'a> {
     #[must_use]
     pub fn without_adapters(mut self) -> Self {
         self.adapts = false;
+        self
+    }
+
+    /// Runs the model with full numbers in the layers that are quantised for show.
+    #[must_use]
+    pub fn without_fake_quant(mut self) -> Self {
+        self.quantises = false;
         self
     }
 
@@ -172,14 +185,35 @@ impl<'a> Cx<'a> {
     }
 
     fn walk(self, grads: HashMap<NodeId, Tensor>) -> Result<()> {
-        let Self { backend, host, tape, next_node, draws, adapts, .. } = self;
-        let mut bw = Backward { backend, host, grads, next_node, params: Arc::new([]), key: draws.key, adapts };
+        let Self { backend, host, tape, next_node, draws, adapts, quantises, .. } = self;
+        let mut bw =
+            Backward { backend, host, grads, next_node, params: Arc::new([]), key: draws.key, adapts, quantises };
         bw.run(tape.unwrap_or_default())
     }
 
     /// `y = x w^T`: a linear layer without bias. x (M, K), w (N, K), y (M, N).
     pub fn linear(&mut self, x: &Var, w: ParamId) -> Result<Var> {
-        let weight = self.param(w)?;
+        let [y] = self.linears(x, [w])?;
+        Ok(y)
+    }
+
+    /// Several linear layers on one input; where they round it, it is rounded once.
+    pub fn linears<const N: usize>(&mut self, x: &Var, weights: [ParamId; N]) -> Result<[Var; N]> {
+        let (mut rounded, mut outputs) = (None, Vec::with_capacity(N));
+        for w in weights {
+            let input = match &rounded {
+                Some(rounded) if self.rounds_inputs(w)? => rounded,
+                _ if self.rounds_inputs(w)? => rounded.insert(self.layer_input(x, w)?),
+                _ => x,
+            };
+            outputs.push(self.product(input, w)?);
+        }
+        Ok(outputs.try_into().expect("one for each weight"))
+    }
+
+    /// `x w^T`, of an input that is rounded where it has to be.
+    fn product(&mut self, x: &Var, w: ParamId) -> Result<Var> {
+        let weight = self.weight(w)?;
         let shape = Shape::from([x.tensor.shape().rows_cols().0, weight.tensor.shape().rows_cols().0]);
         let mut y = self.backend.alloc(shape, x.tensor.dtype())?;
         self.backend.matmul_nt(&mut y, &x.tensor, &weight.tensor, false)?;
@@ -229,7 +263,7 @@ impl<'a> Cx<'a> {
     /// Some linear layers on one input whose weights lie one after the other in `w` (N, K): as many rows of it for each as `sizes`
     /// says. Panics: if they are not all of its rows.
     pub fn linear_split<const N: usize>(&mut self, x: &Var, w: ParamId, sizes: [usize; N]) -> Result<[Var; N]> {
-        let weight = self.param(w)?;
+        let (x, weight) = (&self.layer_input(x, w)?, self.weight(w)?);
         assert_eq!(
             sizes.iter().sum::<usize>(),
             weight.tensor.shape().rows_cols().0,
@@ -271,7 +305,7 @@ impl<'a> Cx<'a> {
 
     /// Like [`Cx::linear`] with an f32 result and no gradient: logits to look at, soft-capped where a cap is given.
     pub fn logits(&mut self, x: &Var, w: ParamId, soft_cap: Option<f32>) -> Result<Tensor> {
-        let weight = self.param(w)?;
+        let (x, weight) = (self.layer_input(x, w)?, self.weight(w)?);
         let shape = Shape::from([x.tensor.shape().rows_cols().0, weight.tensor.shape().rows_cols().0]);
         let mut y = self.backend.alloc(shape, DType::F32)?;
         self.backend.matmul_nt(&mut y, &x.tensor, &weight.tensor, false)?;
@@ -363,7 +397,7 @@ impl<'a> Cx<'a> {
         scale: f32,
         soft_cap: Option<f32>,
     ) -> Result<Var> {
-        let weight = self.param(w)?;
+        let (h, weight) = (self.layer_input(h, w)?, self.weight(w)?);
         let mut loss = self.backend.zeros(Shape::from([1]), DType::F32)?;
         let recording = self.tape.is_some();
         let mut dh = match h.node {
@@ -399,11 +433,13 @@ impl<'a> Cx<'a> {
             return self.head_loss(h, adapter.weight, labels, scale, soft_cap);
         }
         let backend = self.backend;
-        let [w, a, b] = [self.param(adapter.weight)?, self.param(adapter.a)?, self.param(adapter.b)?];
+        let [w, a, b] = [self.weight(adapter.weight)?, self.param(adapter.a)?, self.param(adapter.b)?];
         let dropout = self.dropout(adapter);
         let dropped = drop_out(backend, &h.tensor, dropout.as_ref())?;
         let low = low_rank(backend, &dropped, &a.tensor, adapter.scale)?;
-        let (joined_h, joined_w) = (join(backend, &h.tensor, &low)?, join(backend, &w.tensor, &b.tensor)?);
+        let input = self.layer_input(h, adapter.weight)?;
+        let (joined_h, joined_w) = (join(backend, &input.tensor, &low)?, join(backend, &w.tensor, &b.tensor)?);
+        drop((input, w));
         drop(low);
         let mut loss = backend.zeros(Shape::from([1]), DType::F32)?;
         if self.tape.is_none() {
@@ -447,11 +483,12 @@ impl<'a> Cx<'a> {
         if !self.adapts {
             return self.logits(h, adapter.weight, soft_cap);
         }
-        let [w, a, b] = [self.param(adapter.weight)?, self.param(adapter.a)?, self.param(adapter.b)?];
+        let [w, a, b] = [self.weight(adapter.weight)?, self.param(adapter.a)?, self.param(adapter.b)?];
         let shape = Shape::from([h.tensor.shape().rows_cols().0, w.tensor.shape().rows_cols().0]);
         let low = low_rank(self.backend, &h.tensor, &a.tensor, adapter.scale)?;
         let mut y = self.backend.alloc(shape, DType::F32)?;
-        self.backend.matmul_nt(&mut y, &h.tensor, &w.tensor, false)?;
+        let input = self.layer_input(h, adapter.weight)?;
+        self.backend.matmul_nt(&mut y, &input.tensor, &w.tensor, false)?;
         self.backend.matmul_nt(&mut y, &low, &b.tensor, true)?;
         if let Some(cap) = soft_cap {
             self.backend.soft_cap_in_place(&mut y, cap)?;
@@ -468,7 +505,7 @@ impl<'a> Cx<'a> {
     /// Log-probabilities of labels under the head `w` on `h` (T, D), its logits soft-capped where a cap is given: (T) f32, 0 for masked
     /// labels. What each of them counts for is said afterwards, to [`Cx::backward_from`].
     pub fn label_log_probs(&mut self, h: &Var, w: ParamId, labels: &Tensor, soft_cap: Option<f32>) -> Result<Var> {
-        let weight = self.param(w)?;
+        let (h, weight) = (self.layer_input(h, w)?, self.weight(w)?);
         let mut y = self.backend.alloc(Shape::from([labels.num_elements()]), DType::F32)?;
         self.backend.label_log_probs_forward(&mut y, &h.tensor, &weight.tensor, labels, soft_cap)?;
         let wanted = h.node.is_some() || weight.trainable;
@@ -484,7 +521,7 @@ impl<'a> Cx<'a> {
 
     /// The mean of all logits that the head `w` (V, D) gives for each of `parts` equal parts of the rows of `h`: (parts) f32, to look at.
     pub fn mean_logits(&mut self, h: &Var, w: ParamId, parts: usize, soft_cap: Option<f32>) -> Result<Tensor> {
-        let weight = self.param(w)?.tensor;
+        let (h, weight) = (self.layer_input(h, w)?, self.weight(w)?.tensor);
         let ((rows, dim), (vocab, _)) = (h.tensor.shape().rows_cols(), weight.shape().rows_cols());
         let per_part = rows / parts.max(1);
         let part = |index: usize| h.tensor.rows(index * per_part..(index + 1) * per_part);
@@ -529,6 +566,26 @@ impl<'a> Cx<'a> {
     /// A parameter of the running unit.
     fn param(&self, id: ParamId) -> Result<ParamView> {
         find_param(&self.params, id)
+    }
+
+    /// A weight as products see it.
+    fn weight(&self, id: ParamId) -> Result<ParamView> {
+        as_multiplied(self.backend, self.param(id)?, self.quantises)
+    }
+
+    /// Whether the layer of a weight rounds its inputs.
+    fn rounds_inputs(&self, w: ParamId) -> Result<bool> {
+        Ok(self.quantises && self.param(w)?.fake_quant.is_some_and(FakeQuant::rounds_inputs))
+    }
+
+    /// `x` (M, K) as the layer of a weight takes it: rounded, if that is quantised for show. Gradients pass straight through.
+    fn layer_input(&self, x: &Var, w: ParamId) -> Result<Var> {
+        if !self.rounds_inputs(w)? {
+            return Ok(x.clone());
+        }
+        let mut tensor = self.backend.alloc(x.tensor.shape(), x.tensor.dtype())?;
+        self.backend.fake_quantise_rows(&mut tensor, &x.tensor)?;
+        Ok(Var { tensor, node: x.node })
     }
 
     /// Wraps an op's output; pushes the op when its gradient is wanted and this context records.
@@ -599,6 +656,7 @@ impl BackwardOp for UnitOp {
                     params: Arc::clone(&bw.params),
                     draws: Draws { key: bw.key, ..Draws::default() }.of_unit(self.unit),
                     adapts: bw.adapts,
+                    quantises: bw.quantises,
                 };
                 let recompute = bw.backend.span(|| "recompute");
                 let again = forward(&mut cx, &inputs)?;

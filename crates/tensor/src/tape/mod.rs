@@ -57,6 +57,8 @@ pub(crate) struct Backward<'a> {
     key: PassKey,
     /// Whether adapters changed what their layers gave.
     adapts: bool,
+    /// Whether layers were quantised for show.
+    quantises: bool,
 }
 
 impl Backward<'_> {
@@ -76,6 +78,11 @@ impl Backward<'_> {
     /// A parameter of the unit that is being walked.
     pub(crate) fn param(&self, id: ParamId) -> Result<ParamView> {
         find_param(&self.params, id)
+    }
+
+    /// A weight as products saw it.
+    pub(crate) fn weight(&self, id: ParamId) -> Result<ParamView> {
+        as_multiplied(self.backend, self.param(id)?, self.quantises)
     }
 
     /// Lets `write` compute into a node's gradient: the tensor, and whether it must add to what is there.
@@ -118,6 +125,14 @@ impl Backward<'_> {
         self.backend.copy(&mut copy, &t)?;
         Ok(copy)
     }
+}
+
+/// A weight as products see it: rounded, if its layer is quantised for show.
+fn as_multiplied(backend: &dyn Backend, weight: ParamView, quantises: bool) -> Result<ParamView> {
+    let Some(quant) = weight.fake_quant.filter(|_| quantises) else { return Ok(weight) };
+    let mut tensor = backend.alloc(weight.tensor.shape(), weight.tensor.dtype())?;
+    backend.fake_quantise_groups(&mut tensor, &weight.tensor, quant)?;
+    Ok(ParamView { tensor, ..weight })
 }
 
 /// The view of `id` among a unit's parameters.

@@ -25,17 +25,15 @@ pub(super) struct LinearOp {
 impl BackwardOp for LinearOp {
     fn backward(self: Box<Self>, bw: &mut Backward<'_>) -> Result<()> {
         let Some(dy) = bw.take(self.y) else { return Ok(()) };
-        let weight = bw.param(self.w)?;
         if let Some(x) = &self.x {
             let mut target = bw.host.gradient(self.w)?;
             bw.backend.matmul_tn(&mut target.tensor, &dy, x, target.accumulate)?;
         }
-        match self.dx {
-            None => Ok(()),
-            Some(node) => bw.write_node(node, self.shape, self.dtype, |backend, dx, accumulate| {
-                backend.matmul_nn(dx, &dy, &weight.tensor, accumulate)
-            }),
-        }
+        let Some(node) = self.dx else { return Ok(()) };
+        let weight = bw.weight(self.w)?;
+        bw.write_node(node, self.shape, self.dtype, |backend, dx, accumulate| {
+            backend.matmul_nn(dx, &dy, &weight.tensor, accumulate)
+        })
     }
 }
 
@@ -58,7 +56,6 @@ impl BackwardOp for LinearSplitOp {
         if parts.iter().all(|(_, dy)| dy.is_none()) {
             return Ok(());
         }
-        let weight = bw.param(self.w)?;
         if let Some(x) = &self.x {
             let target = bw.host.gradient(self.w)?;
             for (rows, dy) in &parts {
@@ -71,6 +68,7 @@ impl BackwardOp for LinearSplitOp {
             }
         }
         if let Some(node) = self.dx {
+            let weight = bw.weight(self.w)?;
             for (rows, dy) in parts {
                 let Some(dy) = dy else { continue };
                 let weight = weight.tensor.rows(rows)?;
@@ -383,7 +381,7 @@ pub(super) struct LabelLogProbsOp {
 impl BackwardOp for LabelLogProbsOp {
     fn backward(self: Box<Self>, bw: &mut Backward<'_>) -> Result<()> {
         let Some(dy) = bw.take(self.y) else { return Ok(()) };
-        let weight = bw.param(self.w)?;
+        let weight = bw.weight(self.w)?;
         let mut target = if weight.trainable { Some(bw.host.gradient(self.w)?) } else { None };
         let dw = target.as_mut().map(|t| (&mut t.tensor, t.accumulate));
         let mut dh = self.dh.map(|_| bw.backend.alloc(self.h.shape(), self.h.dtype())).transpose()?;

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::ops::fake_quantise::FakeQuant;
 use crate::{Result, Shape, Tensor};
 
 /// A parameter of a model, numbered in the order in which the model lists them.
@@ -51,6 +52,8 @@ pub struct ParamSpec {
     pub init: Init,
     /// How it is held, and whether it changes.
     pub kind: ParamKind,
+    /// How the linear layer that it is the weight of is quantised for show; `None` = it is not.
+    pub fake_quant: Option<FakeQuant>,
 }
 
 /// A low-rank change of a weight: `W' = W + scale * B A`, and with a magnitude `m` every row of that is brought to length `m`.
@@ -159,6 +162,8 @@ pub struct ParamView {
     pub tensor: Tensor,
     /// Whether it wants a gradient.
     pub trainable: bool,
+    /// How the linear layer that it is the weight of is quantised for show; `None` = it is not.
+    pub fake_quant: Option<FakeQuant>,
 }
 
 /// Why a unit is entered.
