@@ -137,6 +137,28 @@ refused! {
     GENERATE adapter_to_answer_with("checkpointer.adapter_checkpoint=a/adapter_model.safetensors");
 }
 
+// Preferences.
+const DPO: [&str; 4] = ["run", "full_dpo_distributed", "--config", "run.yaml"];
+const LORA_DPO: [&str; 4] = ["run", "lora_dpo_single_device", "--config", "run.yaml"];
+const REFERENCE: [&str; 3] = [
+    "ref_checkpointer._component_=torchtune.training.FullModelHFCheckpointer",
+    "ref_checkpointer.checkpoint_dir=model",
+    "ref_checkpointer.output_dir=out",
+];
+const PAIRS: &str = "dataset._component_=torchtune.datasets.preference_dataset";
+refused! {
+    DPO preference_without_a_reference(PAIRS);
+    DPO preference_with_rows(REFERENCE[0], REFERENCE[1], REFERENCE[2]);
+    DPO preference_with_packed_pairs(PAIRS, "dataset.packed=True", REFERENCE[0], REFERENCE[1], REFERENCE[2]);
+    DPO preference_with_the_loss_of_rows(
+        PAIRS, REFERENCE[0], REFERENCE[1], REFERENCE[2], "loss._component_=torchtune.modules.loss.LinearCrossEntropyLoss");
+    DPO preference_with_a_reference_that_is_not_there(
+        PAIRS, REFERENCE[0], "ref_checkpointer.checkpoint_dir=nope", REFERENCE[2]);
+    LORA_DPO preference_without_an_adapter(PAIRS);
+    LORA_DPO preference_with_beta_0(PAIRS, ADAPTER[0], "loss._component_=torchtune.rlhf.loss.DPOLoss", "loss.beta=0");
+    TRAIN preference_in_a_full_run(PAIRS);
+}
+
 // Training as if quantised.
 const QAT: [&str; 4] = ["run", "qat_single_device", "--config", "run.yaml"];
 const QAT_LORA: [&str; 4] = ["run", "qat_lora_finetune_distributed", "--config", "run.yaml"];

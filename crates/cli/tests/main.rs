@@ -9,6 +9,7 @@ mod lora;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod optimizers;
+mod preference;
 mod profiling;
 mod qat;
 mod ranks;

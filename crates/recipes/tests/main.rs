@@ -15,6 +15,7 @@ mod model_folders;
 mod offload;
 mod overfit;
 mod policies;
+mod preference;
 mod qat;
 mod smollm2;
 mod tiny;
