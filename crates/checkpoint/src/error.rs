@@ -95,11 +95,11 @@ pub enum Error {
         source: io::Error,
     },
     /// `checkpoint_dir` is no folder.
-    #[error("`{}` is not a folder\n  given as `checkpointer.{key}`", path.display())]
+    #[error("`{}` is not a folder\n  given as `{section}.checkpoint_dir`", path.display())]
     NotAFolder {
-        /// The config key that named it.
-        key: &'static str,
-        /// The path.
+        /// The checkpointer that names it.
+        section: &'static str,
+        /// What is no folder.
         path: PathBuf,
     },
     /// A named file is absent.

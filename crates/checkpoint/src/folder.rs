@@ -70,7 +70,7 @@ impl WeightSource {
     /// Opens the weights of folder `dir`.
     pub fn open_folder(dir: &Path, files: &CheckpointFiles) -> Result<Self> {
         if !dir.is_dir() {
-            return Err(Error::NotAFolder { key: "checkpoint_dir", path: dir.to_path_buf() });
+            return Err(Error::NotAFolder { section: "checkpointer", path: dir.to_path_buf() });
         }
         let listing = list(dir)?;
         let source = match files.names()? {

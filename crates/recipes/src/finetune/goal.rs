@@ -86,7 +86,12 @@ impl Finetune {
             return Ok((self.goal(settings, None), None));
         };
         let dir = &checkpointer.checkpoint_dir;
-        let folder = ModelFolder::open(dir, &checkpointer.checkpoint_files, true)?;
+        let folder = ModelFolder::open(dir, &checkpointer.checkpoint_files, true).map_err(|error| match error {
+            Error::Checkpoint(checkpoint::Error::NotAFolder { path, .. }) => {
+                checkpoint::Error::NotAFolder { section: "ref_checkpointer", path }.into()
+            }
+            other => other,
+        })?;
         if let Some(weights) = folder.weights() {
             train::check_weights(model.layout(), weights).map_err(|source| Error::Reference { source })?;
         }
