@@ -230,3 +230,123 @@ fn a_failure_while_training_ends_all_with_its_cause() {
         "{text}"
     );
 }
+
+/// Two hosts on this one: network namespaces with a cable between them, and what stands in for a remote shell. Gone when dropped.
+struct Hosts {
+    dir: tempfile::TempDir,
+    names: [String; 2],
+}
+
+impl Hosts {
+    const ADDRESSES: [&'static str; 2] = ["10.217.43.1", "10.217.43.2"];
+
+    /// `None` where this may not be done: it takes root and the program `ip`.
+    fn new() -> Option<Self> {
+        let names = ["a", "b"].map(|side| format!("tune-{side}-{}", std::process::id()));
+        let hosts = Self { dir: tempfile::tempdir().expect("a temporary folder"), names };
+        let [a, b] = &hosts.names;
+        let ip = |arguments: &str| {
+            Command::new("ip").args(arguments.split(' ')).output().is_ok_and(|output| output.status.success())
+        };
+        let there = ip(&format!("netns add {a}"))
+            && ip(&format!("netns add {b}"))
+            && ip(&format!("link add cable netns {a} type veth peer name cable netns {b}"))
+            && hosts.names.iter().zip(Self::ADDRESSES).all(|(name, address)| {
+                ip(&format!("-n {name} addr add {address}/24 dev cable"))
+                    && ip(&format!("-n {name} link set cable up"))
+                    && ip(&format!("-n {name} link set lo up"))
+            });
+        let of_address = |(name, address): (&String, &str)| format!("{address}) host={name};; ");
+        let cases: String = hosts.names.iter().zip(Self::ADDRESSES).map(of_address).collect();
+        // Each with a name of its own, by which Open MPI tells hosts apart.
+        let shell = format!(
+            "#!/bin/sh\ncase $1 in {cases}*) exit 1;; esac\nshift\nexec ip netns exec $host unshare --uts sh -c \"hostname $host; $*\"\n"
+        );
+        let path = hosts.dir.path().join("shell");
+        std::fs::write(&path, shell).expect("written");
+        let made = Command::new("chmod").arg("+x").arg(&path).status().is_ok_and(|status| status.success());
+        (there && made).then_some(hosts)
+    }
+
+    /// `mpirun` of the program on the first host, a process on each.
+    fn mpirun(&self, dir: &Path) -> Command {
+        let shell = self.dir.path().join("shell");
+        let mut command = Command::new(&shell);
+        command.current_dir(dir).envs(OPEN_MPI).env("FERROTUNE_NUM_THREADS", "1").env("HF_HUB_OFFLINE", "1");
+        let [a, b] = Self::ADDRESSES;
+        command.args([a, "mpirun", "--host", &format!("{a}:1,{b}:1"), "--bind-to", "none"]);
+        command.args(["--mca", "plm_rsh_agent", &shell.display().to_string(), "--mca", "btl", "tcp,self"]);
+        command.args(["--mca", "btl_tcp_if_include", "cable", "--mca", "oob_tcp_if_include", "cable"]);
+        command.arg(tune(dir).get_program());
+        command
+    }
+
+    /// Bytes that the first host has sent to the other.
+    fn bytes_sent(&self) -> u64 {
+        let file = "/sys/class/net/cable/statistics/tx_bytes";
+        // `ip netns exec` shows the namespace's own /sys.
+        let output = Command::new("ip").args(["netns", "exec", &self.names[0], "cat", file]).output().expect("starts");
+        String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number")
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = Command::new("ip").args(["netns", "del", name]).output();
+        }
+    }
+}
+
+#[test]
+fn two_hosts_log_the_curve_of_one() {
+    let Some(conformance) = testing::conformance_dir() else { return };
+    let Some(hosts) = Hosts::new() else {
+        println!("skipped: no network namespaces here (they take root and iproute2)");
+        return;
+    };
+    for name in ["accum4_sgd", "accum4_clip"] {
+        let Some(curve) = curve(&conformance, name) else { continue };
+        let out = tempfile::tempdir().expect("a temporary folder");
+        let dir = |engine: &str| out.path().join(engine);
+        let before = hosts.bytes_sent();
+        let change = ["fsdp_cpu_offload=True"];
+        succeed(hosts.mpirun(&conformance).args(arguments(&curve, [2, 2, 2], &change, &dir("hosts"))));
+        curve.compare(&read_log(&dir("hosts")), &format!("{name} on two hosts"));
+        let expected = on_threads(&conformance, &curve, [2, 2, 2], &change, &dir("threads"));
+        assert!(weights(&dir("hosts")) == expected, "{name} on two hosts: other bits");
+        // Four steps of two micro-batches: shards of 1.5 MB of weights, and as many of gradients, cross in each.
+        let sent = hosts.bytes_sent() - before;
+        assert!(sent > 10_000_000, "{name}: only {sent} bytes went from host to host");
+    }
+}
+
+#[test]
+fn a_process_killed_on_one_host_ends_those_on_the_other() {
+    let Some(conformance) = testing::conformance_dir() else { return };
+    let Some(curve) = curve(&conformance, "accum4") else { return };
+    let Some(hosts) = Hosts::new() else {
+        println!("skipped: no network namespaces here (they take root and iproute2)");
+        return;
+    };
+    let out = tempfile::tempdir().expect("a temporary folder");
+    let more = ["epochs=5000", "max_steps_per_epoch=null", "save_every_n_steps=1000000"];
+    let mut command = hosts.mpirun(&conformance);
+    command.args(arguments(&curve, [2, 2, 2], &more, &out.path().join("run")));
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let log = out.path().join("run/logs");
+    while !log.is_dir() || read_log(&out.path().join("run")).is_empty() {
+        assert!(Instant::now() < deadline, "no step within a minute");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let pids = Command::new("ip").args(["netns", "pids", &hosts.names[1]]).output().expect("starts");
+    let pids = String::from_utf8_lossy(&pids.stdout).into_owned();
+    let is_ours =
+        |pid: &&str| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "tune");
+    let victim = pids.split_whitespace().find(is_ours).expect("a process runs on the second host");
+    assert!(Command::new("kill").args(["-KILL", victim]).status().is_ok_and(|status| status.success()));
+    let (status, took) = wait(child, "a process killed on the second host");
+    assert!(!status.success());
+    assert!(took < Duration::from_secs(10), "ended after {took:?}");
+}
