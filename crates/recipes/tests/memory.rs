@@ -7,6 +7,7 @@ use models::{Decoder, DecoderConfig, LoraConfig, LoraModule};
 use optim::Moments;
 use recipes::memory_plan::{Goal, MemoryPlan, MeshShape, Shape};
 use recipes::objectives::NextToken;
+use tensor::ops::fake_quantise::{FakeQuant, Scheme};
 use tensor::{DType, MemoryStats};
 use train::Policy;
 
@@ -141,6 +142,33 @@ fn a_plan_is_what_a_run_holds() {
         let bytes = elements * dtype.size_bytes() as u64;
         assert!(plan.parameters >= bytes && plan.parameters < bytes + bytes / 10, "{what}: {plan:?}");
         assert_eq!(plan.optimizer, 2 * plan.parameters, "{what}");
+    }
+}
+
+#[test]
+fn a_plan_of_quantised_layers_is_what_a_run_holds() {
+    let config = DecoderConfig { vocab_size: 3000, ..deep() };
+    let (tokens, num_rows) = (60, 4);
+    let dataset = rows(70, &[(tokens, 0); 4]);
+    let quant = FakeQuant { scheme: Scheme::Int8Int4, group_size: 32 };
+    for (dtype, recompute_every) in [(DType::F32, 0), (DType::Bf16, 0), (DType::Bf16, 1)] {
+        let policy = Policy { recompute_every, ..Policy::default() };
+        let model = Decoder::new(config.clone()).expect("possible").quantised(quant).expect("groups fit");
+        let mut trainer = Trainer::of_model(model, dtype, policy, adamw(), backend(2), &Mesh::alone(), None);
+        for _ in 0..3 {
+            trainer.step(&[batch(&dataset, 0..num_rows)], 1e-3).expect("tokens to train on");
+        }
+        let mesh = MeshShape { replicate: 1, shard: 1 };
+        let shape = Shape { mesh, policy, dtype, batch: num_rows, tokens, accumulation: 1, files: None };
+        // Whatever comes first, what needs more is planned.
+        let goal = Goal::NextToken(NextToken { exact_steps: 1000 });
+        let plan = MemoryPlan::new(&goal, &trainer.model, &adamw(), &shape, &*trainer.backend).expect("planned");
+        let held = trainer.backend.memory();
+        let (found, expected) = (held.peak_held_bytes + held.scratch_bytes, plan.total() as usize);
+        assert!(
+            found.abs_diff(expected) <= expected / 20,
+            "{dtype}, {recompute_every}: planned {expected}, held {found}: {plan:?}, {held:?}"
+        );
     }
 }
 
