@@ -263,7 +263,7 @@ mod tests {
     fn a_plan_is_what_an_answer_holds() {
         let dir = tempfile::tempdir().expect("a folder");
         std::fs::write(dir.path().join("config.json"), CONFIG_JSON).expect("written");
-        let model = ModelFolder::describe(dir.path(), &Default::default()).expect("a model");
+        let model = ModelFolder::describe(dir.path(), &models::ModelSection::default()).expect("a model");
         for (dtype, keeps) in [(DType::F32, true), (DType::Bf16, true), (DType::F32, false), (DType::Bf16, false)] {
             let size = AnswerSize { dtype, prompt: 400, new_tokens: 40, keeps };
             let backend: Arc<dyn Backend> = Arc::new(

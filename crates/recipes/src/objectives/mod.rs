@@ -96,7 +96,7 @@ impl Goal {
     pub(crate) fn at_its_largest(&self) -> Self {
         match self {
             Self::NextToken(_) => Self::NextToken(NextToken::default()),
-            other => other.clone(),
+            Self::Preference(_) => self.clone(),
         }
     }
 
