@@ -175,6 +175,8 @@ refused! {
     QAT_LORA quantizer_without_an_adapter(QUANTIZER);
     QAT_LORA quantizer_with_dora(QUANTIZER, "quantizer.groupsize=8", ADAPTER[0], "model.use_dora=True");
     QAT_LORA quantizer_on_weights_in_4_bits(QUANTIZER, "quantizer.groupsize=8", ADAPTER[0], "model.quantize_base=True");
+    QAT_LORA quantizer_on_an_adapter_of_a_layer_with_a_bias(
+        QUANTIZER, "quantizer.groupsize=8", ADAPTER[0], "model.init=random"): |t| t.describe(&json!({"model_type": "qwen2"}));
     TRAIN quantizer_in_a_full_run(QUANTIZER);
     LORA quantizer_in_a_run_with_an_adapter(QUANTIZER, ADAPTER[0]);
 }

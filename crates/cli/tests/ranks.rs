@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::common::{LoggedStep, read_log, succeed, tune};
-use super::curves::{Curve, curve};
+use super::curves::{Curve, curve, own_curve};
 use super::tiny::Tiny;
 
 const RECIPE: &str = "full_finetune_distributed";
@@ -16,16 +16,21 @@ const SPLITS: [[usize; 3]; 3] = [[1, 2, 4], [2, 2, 2], [4, 2, 1]];
 
 /// `tune run` of the recipe on so many threads, up to the overrides.
 fn on_ranks(dir: &Path, num_ranks: usize, config: &str) -> Command {
+    recipe_on_ranks(dir, num_ranks, RECIPE, config)
+}
+
+fn recipe_on_ranks(dir: &Path, num_ranks: usize, recipe: &str, config: &str) -> Command {
     let mut command = tune(dir);
     command.env("FERROTUNE_NUM_THREADS", "1");
-    command.args(["run", "--nproc_per_node", &num_ranks.to_string(), RECIPE, "--config", config]);
+    command.args(["run", "--nproc_per_node", &num_ranks.to_string(), recipe, "--config", config]);
     command
 }
 
 /// A curve's run with further overrides; compares what it logs.
 fn run_curve(conformance: &Path, curve: &Curve, [ranks, batch, accumulation]: [usize; 3], more: &[&str], out: &Path) {
-    let mut command = on_ranks(conformance, ranks, &format!("training/{}", curve.config));
-    command.args(&curve.overrides);
+    let config = format!("training/{}", curve.config);
+    let mut command = recipe_on_ranks(conformance, ranks, &curve.recipe_on_ranks(), &config);
+    command.args(curve.start()).args(&curve.overrides);
     command.args([format!("batch_size={batch}"), format!("gradient_accumulation_steps={accumulation}")]);
     command.args(more).arg(format!("output_dir={}", out.display()));
     succeed(&mut command);
@@ -77,6 +82,31 @@ fn every_split_of_the_rows_gives_the_references_curve_and_the_same_weights() {
                     &format!("{name} {label}"),
                 );
             }
+        }
+    }
+}
+
+#[test]
+fn quantised_training_on_ranks_has_the_references_curves() {
+    let Some(conformance) = testing::conformance_dir() else { return };
+    let out = tempfile::tempdir().expect("a temporary folder");
+    let mut runs = 0;
+    let mut run = |name: &str, split, more: &[&str]| {
+        runs += 1;
+        run_curve(&conformance, &own_curve(name), split, more, &out.path().join(runs.to_string()));
+    };
+    let recompute = "enable_activation_checkpointing=True";
+    for split in SPLITS {
+        run("qat_accum", split, &[]);
+        run("qat_int4_accum_sgd", split, &[recompute]);
+    }
+    run("qat_int4_accum_sgd", [4, 2, 1], &["data_parallel_replicate_dim=2", "data_parallel_shard_dim=2"]);
+    let on_disk = ["offload.parameters=disk", "offload.gradients=disk", "offload.optimizer=disk"];
+    run("qat_int4_accum_sgd", [4, 2, 1], &on_disk);
+    // Two rows a step, in one micro-batch or one on each rank.
+    for split in [[1, 2, 1], [2, 1, 1]] {
+        for name in ["qat_lora", "qat_lora_sgd", "qat_int4_lora"] {
+            run(name, split, &[recompute]);
         }
     }
 }

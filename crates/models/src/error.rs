@@ -70,6 +70,12 @@ pub enum Error {
         /// The weight.
         name: String,
     },
+    /// An adapter on a layer that cannot be quantised.
+    #[error("cannot quantise `{name}`: its layer has an adapter and a bias, and layers with a bias are not quantised")]
+    AdaptedBias {
+        /// The weight.
+        name: String,
+    },
     /// The file is not JSON.
     #[error("`config.json` is not valid JSON: {reason}")]
     Json {
@@ -113,6 +119,9 @@ impl Error {
                 "this version trains Llama, SmolLM2, Mistral, Phi 3, Phi 4, Qwen2, Qwen2.5, Qwen3, Gemma and Gemma 2 models".to_owned(),
             ),
             Self::GroupSize { fits, .. } if *fits > 1 => Some(format!("set `quantizer.groupsize={fits}`")),
+            Self::AdaptedBias { .. } => {
+                Some("leave `q_proj`, `k_proj` and `v_proj` out of `model.lora_attn_modules`".to_owned())
+            }
             Self::PartlyAdapted { .. } => Some(
                 "give adapters to `q_proj`, `k_proj` and `v_proj`, or to none of them, with `model.lora_attn_modules`".to_owned(),
             ),

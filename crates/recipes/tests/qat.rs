@@ -31,7 +31,8 @@ fn window() -> Vec<data::Batch> {
 
 #[test]
 fn gradients_are_those_of_the_model_with_rounded_weights() {
-    for config in [shape(true), shape(false), stacked()] {
+    let biased = DecoderConfig { attention_bias: true, ..shape(false) };
+    for config in [shape(true), shape(false), biased, stacked(), DecoderConfig { attention_bias: false, ..stacked() }] {
         let mut found = trainer(quantised(config.clone(), None, WEIGHTS), DType::F32, Policy::default());
         let mut expected = trainer(Decoder::new(config.clone()).expect("possible"), DType::F32, Policy::default());
         let backend = std::sync::Arc::clone(&expected.backend);
@@ -43,10 +44,11 @@ fn gradients_are_those_of_the_model_with_rounded_weights() {
             backend.copy(&mut weight, &y).expect("the same shape");
             rounded += 1;
         }
-        let per_block = if config.stacks_weights { 4 } else { 7 };
+        let (of_qkv, others) = if config.stacks_weights { (1, 3) } else { (3, 4) };
+        let per_block = others + if config.attention_bias { 0 } else { of_qkv };
         let head = usize::from(!config.tie_word_embeddings);
         assert_eq!(rounded, config.num_hidden_layers * per_block + head);
-        let what = format!("tied {}, stacked {}", config.tie_word_embeddings, config.stacks_weights);
+        let what = format!("{config:?}");
         let (of_found, of_expected) = (found.step(&window(), 0.0), expected.step(&window(), 0.0));
         assert_eq!(of_found, of_expected, "{what}");
         assert_same(&what, &found.gradients(), &expected.gradients());
@@ -59,8 +61,8 @@ fn policies_give_the_same_bits() {
     let lora = LoraConfig { rank: 4, alpha: 6.0, dropout: 0.2, modules, use_dora: false, quantize_base: false };
     let models: [&dyn Fn() -> Decoder; 4] = [
         &|| quantised(shape(false), None, INPUTS_TOO),
-        &|| quantised(stacked(), None, INPUTS_TOO),
-        &|| quantised(shape(true), None, WEIGHTS),
+        &|| quantised(DecoderConfig { attention_bias: false, ..stacked() }, None, INPUTS_TOO),
+        &|| quantised(DecoderConfig { attention_bias: true, ..shape(true) }, None, WEIGHTS),
         &|| quantised(shape(false), Some(&lora), INPUTS_TOO),
     ];
     for (number, model) in models.into_iter().enumerate() {
@@ -94,7 +96,16 @@ fn what_is_rounded_is_what_trains() {
     assert_eq!(of(&model, ParamKind::Frozen), expected);
     assert!(of(&model, ParamKind::Trained).is_empty());
 
-    let in_one = Decoder::with_adapters(stacked(), Some(&lora)).expect("possible").quantised(INPUTS_TOO);
+    let biased = DecoderConfig { attention_bias: true, ..shape(false) };
+    let model = quantised(biased.clone(), None, INPUTS_TOO);
+    let of_block = ["self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"];
+    let names = |layer| of_block.map(|name| format!("model.layers.{layer}.{name}.weight"));
+    let head = ["lm_head.weight".to_owned()];
+    assert_eq!(of(&model, ParamKind::Trained), [&names(0)[..], &names(1), &head].concat(), "torchao prepares these");
+
+    let adapted = |config| Decoder::with_adapters(config, Some(&lora)).expect("possible").quantised(INPUTS_TOO);
+    assert!(matches!(adapted(biased), Err(models::Error::AdaptedBias { .. })), "queries have a bias");
+    let in_one = adapted(DecoderConfig { attention_bias: false, ..stacked() });
     assert!(matches!(in_one, Err(models::Error::PartlyAdapted { .. })), "queries alone of one matrix");
     let wide = FakeQuant { group_size: 32, ..INPUTS_TOO };
     match Decoder::new(shape(false)).expect("possible").quantised(wide) {

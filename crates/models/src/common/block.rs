@@ -72,6 +72,15 @@ pub(super) struct Block {
 }
 
 impl Block {
+    /// Weights of the layers that add a bias.
+    pub(super) fn biased(&self) -> &[ParamId] {
+        match &self.qkv {
+            _ if self.biases.is_none() => &[],
+            Stacked::Apart(weights) => weights,
+            Stacked::Together(weight) => std::slice::from_ref(weight),
+        }
+    }
+
     /// Runs the block.
     pub(super) fn forward(&self, cx: &mut Cx<'_>, h: &Var, config: &DecoderConfig, pass: &Pass) -> Result<Var> {
         let norm = config.norm();

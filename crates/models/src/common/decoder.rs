@@ -3,6 +3,7 @@
 //! Shapes: tokens, labels, positions, doc_start: (B, T) i32; h: (B*T, D); logits: (rows, V) f32.
 
 use std::cell::OnceCell;
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -89,12 +90,13 @@ impl Decoder {
         Ok(Self { config: Arc::new(config), layout: list.layout, embedding, blocks, head, inv_freq })
     }
 
-    /// The same model, its linear layers quantised for show: those that have an adapter, or all of them if there is none. A head that is the
-    /// embedding stays as it is, as in the reference.
+    /// The same model, its linear layers quantised for show: those that have an adapter, or all of them if there is none. Layers with a bias
+    /// and a head that is the embedding stay as they are, as in the reference.
     pub fn quantised(mut self, quant: FakeQuant) -> crate::Result<Self> {
         let layout = &self.layout;
+        let biased: HashSet<ParamId> = self.blocks.iter().flat_map(|block| block.biased()).copied().collect();
         let mut weights: Vec<ParamId> = if layout.adapters.is_empty() {
-            let is_linear = |id: &&ParamId| layout.param(**id).shape.dims().len() == 2;
+            let is_linear = |id: &&ParamId| layout.param(**id).shape.dims().len() == 2 && !biased.contains(id);
             let of_blocks = layout.units.iter().filter(|unit| unit.kind == UnitKind::Block);
             let head = Some(&self.head.weight).filter(|_| !self.config.tie_word_embeddings);
             of_blocks.flat_map(|unit| &unit.owns).filter(is_linear).chain(head).copied().collect()
@@ -109,6 +111,9 @@ impl Decoder {
             let param = layout.param(id);
             let (rows, width) = param.shape.rows_cols();
             let (name, group_size) = (param.name.clone(), quant.group_size);
+            if biased.contains(&id) {
+                return Err(crate::Error::AdaptedBias { name });
+            }
             if width % group_size != 0 {
                 return Err(crate::Error::GroupSize { name, width, group_size, fits });
             }
