@@ -41,7 +41,7 @@ fn pack_in_4_bits(file: &WeightSource) {
         [("weight", "dequant_bf16", DType::Bf16, 0.0), ("weight_f32_in", "dequant_f32", DType::F32, 1e-6)]
     {
         let (weights, expected) = (read_floats(file, input), read_floats(file, output));
-        let round = nf4::rounding(dtype);
+        let round = dtype.rounding();
         let mut packed = vec![0; nf4::packed_bytes(weights.len())];
         nf4::nf4_quantise(&mut packed, &weights, round);
         let mut found = vec![0.0; weights.len()];

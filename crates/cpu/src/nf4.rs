@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use half::bf16;
-use tensor::ops::nf4::{BLOCK, Layout, PackedScales, Scales, TABLE, ZERO, check, code_of, larger, rounding, table};
+use tensor::ops::nf4::{BLOCK, Layout, PackedScales, Scales, TABLE, ZERO, check, code_of, larger, table};
 use tensor::{DType, Result, Tensor};
 
 use crate::CpuBackend;
@@ -19,7 +19,7 @@ const CODES: usize = BLOCK / 2;
 
 /// The code of every bf16 number.
 static CODES_OF_BF16: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let round = rounding(DType::Bf16);
+    let round = DType::Bf16.rounding();
     (0..=u16::MAX).map(|bits| code_of(bf16::from_bits(bits).to_f32(), round)).collect()
 });
 
@@ -34,7 +34,7 @@ per_isa! {
 per_isa! {
     /// Blocks of codes, from block `first` on, into blocks of weights.
     fn unpack<const FMA: bool, T: Element>(w: &mut [T], codes: &[u8], scales: PackedScales<'_>, first: usize) {
-        let round = rounding(T::DTYPE);
+        let round = T::DTYPE.rounding();
         let table = table(round);
         for ((block, w), codes) in (first..).zip(w.chunks_mut(BLOCK)).zip(codes.chunks(CODES)) {
             let scale = scales.of_block(block, round);
@@ -97,7 +97,7 @@ pub(crate) fn quantise(backend: &CpuBackend, packed: &mut Tensor, w: &Tensor) ->
         });
         let absmax = &*absmax;
         let mut packed = Write::<u8>::of(packed)?;
-        Scales::new(absmax, rounding(T::DTYPE)).pack(&mut packed, layout);
+        Scales::new(absmax, T::DTYPE.rounding()).pack(&mut packed, layout);
         let codes = &mut packed[layout.codes()..];
         backend.crew.run_rows(layout.num_blocks, per_task, Rows::new(codes, CODES), |blocks, codes, _| {
             pack(codes, &w[elements(&blocks, layout)], &absmax[blocks]);

@@ -4,7 +4,7 @@ use checkpoint::{CheckpointDir, CheckpointName};
 use data::Batch;
 use dist::Mesh;
 use models::{Decoder, DecoderConfig, LoraConfig, LoraModule};
-use optim::Moments;
+use optim::{Moments, Optimizer};
 use recipes::memory_plan::{Goal, MemoryPlan, MeshShape, Shape};
 use recipes::objectives::NextToken;
 use tensor::ops::fake_quantise::{FakeQuant, Scheme};
@@ -104,11 +104,38 @@ fn the_size_of_a_checkpoint_is_known_before_the_first_step() {
     }
 }
 
+/// Three steps of a training, the plan of which must be within a share of what they held; gives the plan.
+fn plan_and_compare(
+    what: &str,
+    trainer: &mut Trainer,
+    (dtype, policy): (DType, Policy),
+    window: &[Batch],
+    (goal, optimizer): (NextToken, &Optimizer),
+    share: usize,
+) -> MemoryPlan {
+    // What loading takes is gone before training begins.
+    let loaded = trainer.backend.memory().peak_held_bytes;
+    for _ in 0..3 {
+        trainer.step(window, 1e-3).expect("tokens to train on");
+    }
+    let (batch, tokens) = (window[0].batch, window[0].tokens_per_row);
+    let mesh = MeshShape { replicate: 1, shard: 1 };
+    let shape = Shape { mesh, policy, dtype, batch, tokens, accumulation: window.len(), files: None };
+    let plan = MemoryPlan::new(&Goal::NextToken(goal), &trainer.model, optimizer, &shape, &*trainer.backend);
+    let (plan, held) = (plan.expect("planned"), trainer.backend.memory());
+    assert!(held.peak_held_bytes > loaded, "{what}: training needs more than loading");
+    let (found, expected) = (held.peak_held_bytes + held.scratch_bytes, plan.total() as usize);
+    assert!(
+        found.abs_diff(expected) <= expected / share,
+        "{what}: planned {expected}, held {found}: {plan:?}, {held:?}"
+    );
+    plan
+}
+
 #[test]
 fn a_plan_is_what_a_run_holds() {
     let wide = DecoderConfig { vocab_size: 3000, ..deep() };
-    let (tokens, num_rows) = (60, 4);
-    let dataset = rows(70, &[(tokens, 0); 4]);
+    let dataset = rows(70, &[(60, 0); 4]);
     for (config, dtype, policy, micro_batches) in [
         (deep(), DType::F32, Policy::default(), 1),
         (wide.clone(), DType::F32, Policy { recompute_every: 1, ..Policy::default() }, 2),
@@ -118,26 +145,9 @@ fn a_plan_is_what_a_run_holds() {
     ] {
         let what = format!("{dtype}, {policy:?}");
         let mut trainer = Trainer::new(config, dtype, policy, adamw(), 2);
-        let window = vec![batch(&dataset, 0..num_rows); micro_batches];
-        for _ in 0..3 {
-            trainer.step(&window, 1e-3).expect("tokens to train on");
-        }
-        let mesh = MeshShape { replicate: 1, shard: 1 };
-        let shape = Shape { mesh, policy, dtype, batch: num_rows, tokens, accumulation: micro_batches, files: None };
-        let plan = MemoryPlan::new(
-            &Goal::NextToken(NextToken::default()),
-            &trainer.model,
-            &adamw(),
-            &shape,
-            &*trainer.backend,
-        )
-        .expect("planned");
-        let held = trainer.backend.memory();
-        let (found, expected) = (held.peak_held_bytes + held.scratch_bytes, plan.total() as usize);
-        assert!(
-            found.abs_diff(expected) <= expected / 20,
-            "{what}: planned {expected}, held {found}: {plan:?}, {held:?}"
-        );
+        let window = vec![batch(&dataset, 0..4); micro_batches];
+        let of_run = (NextToken::default(), &adamw());
+        let plan = plan_and_compare(&what, &mut trainer, (dtype, policy), &window, of_run, 20);
         let elements = trainer.model.layout().num_elements() as u64;
         let bytes = elements * dtype.size_bytes() as u64;
         assert!(plan.parameters >= bytes && plan.parameters < bytes + bytes / 10, "{what}: {plan:?}");
@@ -148,35 +158,23 @@ fn a_plan_is_what_a_run_holds() {
 #[test]
 fn a_plan_of_quantised_layers_is_what_a_run_holds() {
     let config = DecoderConfig { vocab_size: 3000, ..deep() };
-    let (tokens, num_rows) = (60, 4);
-    let dataset = rows(70, &[(tokens, 0); 4]);
+    let window = [batch(&rows(70, &[(60, 0); 4]), 0..4)];
     let quant = FakeQuant { scheme: Scheme::Int8Int4, group_size: 32 };
     for (dtype, recompute_every) in [(DType::F32, 0), (DType::Bf16, 0), (DType::Bf16, 1)] {
         let policy = Policy { recompute_every, ..Policy::default() };
         let model = Decoder::new(config.clone()).expect("possible").quantised(quant).expect("groups fit");
         let mut trainer = Trainer::of_model(model, dtype, policy, adamw(), backend(2), &Mesh::alone(), None);
-        for _ in 0..3 {
-            trainer.step(&[batch(&dataset, 0..num_rows)], 1e-3).expect("tokens to train on");
-        }
-        let mesh = MeshShape { replicate: 1, shard: 1 };
-        let shape = Shape { mesh, policy, dtype, batch: num_rows, tokens, accumulation: 1, files: None };
         // Whatever comes first, what needs more is planned.
-        let goal = Goal::NextToken(NextToken { exact_steps: 1000 });
-        let plan = MemoryPlan::new(&goal, &trainer.model, &adamw(), &shape, &*trainer.backend).expect("planned");
-        let held = trainer.backend.memory();
-        let (found, expected) = (held.peak_held_bytes + held.scratch_bytes, plan.total() as usize);
-        assert!(
-            found.abs_diff(expected) <= expected / 20,
-            "{dtype}, {recompute_every}: planned {expected}, held {found}: {plan:?}, {held:?}"
-        );
+        let of_run = (NextToken { exact_steps: 1000 }, &adamw());
+        let what = format!("{dtype}, {recompute_every}");
+        plan_and_compare(&what, &mut trainer, (dtype, policy), &window, of_run, 20);
     }
 }
 
 #[test]
 fn a_plan_of_adapters_is_what_a_run_holds() {
     let config = DecoderConfig { vocab_size: 3000, hidden_size: 128, head_dim: 32, intermediate_size: 320, ..deep() };
-    let (tokens, num_rows, dtype) = (60, 4, DType::Bf16);
-    let dataset = rows(70, &[(tokens, 0); 4]);
+    let (window, dtype) = ([batch(&rows(70, &[(60, 0); 4]), 0..4)], DType::Bf16);
     let modules =
         LoraModule::ALL.into_iter().filter(|module| ![LoraModule::K, LoraModule::Head].contains(module)).collect();
     let plain = LoraConfig { rank: 8, alpha: 16.0, dropout: 0.0, modules, use_dora: false, quantize_base: false };
@@ -191,28 +189,8 @@ fn a_plan_of_adapters_is_what_a_run_holds() {
         let policy = Policy { recompute_every, ..Policy::default() };
         let model = Decoder::with_adapters(config.clone(), Some(&lora)).expect("possible");
         let mut trainer = Trainer::of_model(model, dtype, policy, adamw(), backend(2), &Mesh::alone(), None);
-        // What loading takes is gone before training begins.
-        let loaded = trainer.backend.memory().peak_held_bytes;
-        for _ in 0..3 {
-            trainer.step(&[batch(&dataset, 0..num_rows)], 1e-3).expect("tokens to train on");
-        }
-        let mesh = MeshShape { replicate: 1, shard: 1 };
-        let shape = Shape { mesh, policy, dtype, batch: num_rows, tokens, accumulation: 1, files: None };
-        let plan = MemoryPlan::new(
-            &Goal::NextToken(NextToken::default()),
-            &trainer.model,
-            &adamw(),
-            &shape,
-            &*trainer.backend,
-        )
-        .expect("planned");
-        let held = trainer.backend.memory();
-        assert!(held.peak_held_bytes > loaded, "{what}: training needs more than loading");
-        let (found, expected) = (held.peak_held_bytes + held.scratch_bytes, plan.total() as usize);
-        assert!(
-            found.abs_diff(expected) <= expected / 10,
-            "{what}: planned {expected}, held {found}: {plan:?}, {held:?}"
-        );
+        let of_run = (NextToken::default(), &adamw());
+        let plan = plan_and_compare(&what, &mut trainer, (dtype, policy), &window, of_run, 10);
         let trained = 2 * trainer.model.layout().num_trained() as u64;
         assert!(plan.optimizer >= 2 * trained && plan.optimizer < 3 * trained, "{what}: {plan:?}");
         assert!(plan.gradients >= trained && plan.gradients < 2 * trained, "{what}: {plan:?}");
@@ -282,22 +260,8 @@ fn moments_in_8_bits_are_planned_and_held_in_two_bytes_a_parameter() {
         let bytes_of = |moments: Moments| {
             let optimizer = adamw_in(moments);
             let mut trainer = Trainer::new(config.clone(), dtype, policy, optimizer.clone(), 2);
-            for _ in 0..3 {
-                trainer.step(&window, 1e-3).expect("tokens to train on");
-            }
-            let mesh = MeshShape { replicate: 1, shard: 1 };
-            let shape = Shape { mesh, policy, dtype, batch: 2, tokens: 20, accumulation: 1, files: None };
-            let plan = MemoryPlan::new(
-                &Goal::NextToken(NextToken::default()),
-                &trainer.model,
-                &optimizer,
-                &shape,
-                &*trainer.backend,
-            )
-            .expect("planned");
-            let held = trainer.backend.memory();
-            let (found, expected) = (held.peak_held_bytes + held.scratch_bytes, plan.total() as usize);
-            assert!(found.abs_diff(expected) <= expected / 20, "{dtype}: planned {expected}, held {found}");
+            let of_run = (NextToken::default(), &optimizer);
+            let plan = plan_and_compare(&dtype.to_string(), &mut trainer, (dtype, policy), &window, of_run, 20);
             assert_eq!(plan.optimizer, trainer.store.most_held().optimizer, "{dtype}: planned and held");
             plan.optimizer as f64 / trainer.model.layout().num_elements() as f64
         };

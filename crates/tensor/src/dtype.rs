@@ -34,11 +34,11 @@ impl DType {
         matches!(self, Self::F32 | Self::Bf16)
     }
 
-    /// The value of this type that is nearest to `x`; integers are left alone.
-    pub fn round(self, x: f32) -> f32 {
+    /// Rounds to the nearest value of this type; integers leave numbers alone.
+    pub fn rounding(self) -> fn(f32) -> f32 {
         match self {
-            Self::Bf16 => half::bf16::from_f32(x).to_f32(),
-            Self::F32 | Self::I32 | Self::U8 => x,
+            Self::Bf16 => |x| half::bf16::from_f32(x).to_f32(),
+            Self::F32 | Self::I32 | Self::U8 => |x| x,
         }
     }
 

@@ -73,14 +73,6 @@ pub fn check_groups(y: &Tensor, w: &Tensor, quant: FakeQuant) -> Result<(usize, 
     Ok((rows, width))
 }
 
-/// Rounds to what a dtype can hold.
-pub fn rounding(dtype: DType) -> fn(f32) -> f32 {
-    match dtype {
-        DType::Bf16 => |x| half::bf16::from_f32(x).to_f32(),
-        _ => |x| x,
-    }
-}
-
 /// The larger of a scale and a bound; NaN stays.
 fn at_least(least: f32, scale: f32) -> f32 {
     if scale < least { least } else { scale }
@@ -130,7 +122,7 @@ impl OffsetCode {
     /// The code of numbers from `lo` to `hi`; NaN if a number is not finite.
     #[inline]
     pub fn new(lo: f32, hi: f32, round: impl Fn(f32) -> f32) -> Self {
-        let bf16 = rounding(DType::Bf16);
+        let bf16 = DType::Bf16.rounding();
         let scale = at_least(round(1e-6), round(round(hi - lo) / 15.0));
         let middle = bf16(round(lo + round(scale * 8.0)));
         let scale = bf16(scale);
@@ -196,13 +188,13 @@ mod tests {
 
     fn groups(w: &[f32], quant: FakeQuant) -> Vec<f32> {
         let mut y = vec![0.0; w.len()];
-        fake_quantise_groups(&mut y, w, quant, rounding(DType::F32));
+        fake_quantise_groups(&mut y, w, quant, DType::F32.rounding());
         y
     }
 
     fn row(x: &[f32]) -> Vec<f32> {
         let mut y = vec![0.0; x.len()];
-        fake_quantise_rows(&mut y, x, x.len(), rounding(DType::F32));
+        fake_quantise_rows(&mut y, x, x.len(), DType::F32.rounding());
         y
     }
 

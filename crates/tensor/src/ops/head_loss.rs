@@ -10,10 +10,8 @@
 //!          accumulates or overwrites by flag; loss accumulates.
 //! Errors:  `Error::Index` if a label is neither `IGNORE_INDEX` nor in 0..V.
 
-use super::elementwise;
-use super::{
-    Float, IGNORE_INDEX, add_scaled, dot, expect_2d, expect_dtype, expect_dtype_or_f32, expect_float, expect_shape,
-};
+use super::label_log_probs::{label_log_probs_backward, label_log_probs_forward};
+use super::{Float, IGNORE_INDEX, expect_2d, expect_dtype, expect_dtype_or_f32, expect_float, expect_shape};
 use crate::{DType, Error, Result, Tensor};
 
 /// Where a head's results go.
@@ -78,32 +76,11 @@ pub fn check_labels(op: &'static str, labels: &[i32], vocab: usize) -> Result<()
     }
 }
 
-/// The logits of one token, soft-capped where there is a cap.
-pub(crate) struct Logits<T> {
-    /// One a row of the weight.
-    pub(crate) values: Vec<T>,
-    /// What each changes by with the logit before the cap.
-    pub(crate) slopes: Vec<T>,
-    /// The logarithm of the sum of their exponentials.
-    pub(crate) lse: T,
-}
-
-impl<T: Float> Logits<T> {
-    /// Those of the row `h`.
-    pub(crate) fn of(h: &[T], w: &[T], soft_cap: Option<T>) -> Self {
-        let cap = |logit: T| soft_cap.map_or((logit, T::ONE), |cap| elementwise::soft_cap(logit, cap));
-        let (values, slopes): (Vec<T>, Vec<T>) = w.chunks_exact(h.len()).map(|w| cap(dot(h, w))).unzip();
-        let max = values.iter().copied().fold(T::NEG_INFINITY, T::max);
-        let lse = max + values.iter().map(|&logit| (logit - max).exp()).sum::<T>().ln();
-        Self { values, slopes, lse }
-    }
-}
-
-/// Reference of a call; `dim` is D. The loss is added to `loss`.
+/// Reference of a call, which is that of the log-probabilities with one upstream for all; `dim` is D. The loss is added to `loss`.
 pub fn head_loss<T: Float>(
     loss: &mut T,
-    mut dh: Option<&mut [T]>,
-    mut dw: Option<(&mut [T], bool)>,
+    dh: Option<&mut [T]>,
+    dw: Option<(&mut [T], bool)>,
     h: &[T],
     w: &[T],
     labels: &[i32],
@@ -111,30 +88,10 @@ pub fn head_loss<T: Float>(
     scale: T,
     soft_cap: Option<T>,
 ) {
-    if let Some(dh) = &mut dh {
-        dh.fill(T::ZERO);
-    }
-    if let Some((dw, false)) = &mut dw {
-        dw.fill(T::ZERO);
-    }
-    for (t, &label) in labels.iter().enumerate() {
-        if label == IGNORE_INDEX {
-            continue;
-        }
-        let h = &h[t * dim..][..dim];
-        let Logits { values, slopes, lse } = Logits::of(h, w, soft_cap);
-        *loss += scale * (lse - values[label as usize]);
-        for (v, &logit) in values.iter().enumerate() {
-            let onehot = if v == label as usize { T::ONE } else { T::ZERO };
-            let dlogit = scale * ((logit - lse).exp() - onehot) * slopes[v];
-            if let Some(dh) = &mut dh {
-                add_scaled(&mut dh[t * dim..][..dim], dlogit, &w[v * dim..][..dim]);
-            }
-            if let Some((dw, _)) = &mut dw {
-                add_scaled(&mut dw[v * dim..][..dim], dlogit, h);
-            }
-        }
-    }
+    let mut log_probs = vec![T::ZERO; labels.len()];
+    label_log_probs_forward(&mut log_probs, h, w, labels, dim, soft_cap);
+    *loss -= scale * log_probs.into_iter().sum();
+    label_log_probs_backward(dh, dw, &vec![-scale; labels.len()], h, w, labels, dim, soft_cap);
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@
 //!          tokens are zero); dw accumulates or overwrites by flag. d_log_probs of masked tokens are not looked at.
 //! Errors:  `Error::Index` if a label is neither `IGNORE_INDEX` nor in 0..V.
 
-use super::head_loss::{Logits, check_gradients, check_head};
-use super::{Float, IGNORE_INDEX, add_scaled, expect_dtype, expect_shape};
+use super::head_loss::{check_gradients, check_head};
+use super::{Float, IGNORE_INDEX, add_scaled, dot, elementwise, expect_dtype, expect_shape};
 use crate::{DType, Result, Tensor};
 
 /// Checks a forward call: (T, D, V).
@@ -41,6 +41,27 @@ pub fn check_backward(
     expect_dtype(op, "d_log_probs", d_log_probs, DType::F32)?;
     check_gradients(op, dh, dw, h, w)?;
     Ok((num_tokens, dim, vocab))
+}
+
+/// The logits of one token, soft-capped where there is a cap.
+struct Logits<T> {
+    /// One a row of the weight.
+    values: Vec<T>,
+    /// What each changes by with the logit before the cap.
+    slopes: Vec<T>,
+    /// The logarithm of the sum of their exponentials.
+    lse: T,
+}
+
+impl<T: Float> Logits<T> {
+    /// Those of the row `h`.
+    fn of(h: &[T], w: &[T], soft_cap: Option<T>) -> Self {
+        let cap = |logit: T| soft_cap.map_or((logit, T::ONE), |cap| elementwise::soft_cap(logit, cap));
+        let (values, slopes): (Vec<T>, Vec<T>) = w.chunks_exact(h.len()).map(|w| cap(dot(h, w))).unzip();
+        let max = values.iter().copied().fold(T::NEG_INFINITY, T::max);
+        let lse = max + values.iter().map(|&logit| (logit - max).exp()).sum::<T>().ln();
+        Self { values, slopes, lse }
+    }
 }
 
 /// Reference of the forward pass; `dim` is D.

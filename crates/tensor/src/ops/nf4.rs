@@ -81,14 +81,6 @@ pub fn check(op: &'static str, packed: &Tensor, w: &Tensor) -> Result<Layout> {
     Ok(layout)
 }
 
-/// Rounds to what a dtype can hold.
-pub fn rounding(dtype: DType) -> fn(f32) -> f32 {
-    match dtype {
-        DType::Bf16 => |x| half::bf16::from_f32(x).to_f32(),
-        _ => |x| x,
-    }
-}
-
 /// Quantised scales of blocks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scales {

@@ -201,10 +201,10 @@ impl<'a> Cx<'a> {
     pub fn linears<const N: usize>(&mut self, x: &Var, weights: [ParamId; N]) -> Result<[Var; N]> {
         let (mut rounded, mut outputs) = (None, Vec::with_capacity(N));
         for w in weights {
-            let input = match &rounded {
-                Some(rounded) if self.rounds_inputs(w)? => rounded,
-                _ if self.rounds_inputs(w)? => rounded.insert(self.layer_input(x, w)?),
-                _ => x,
+            let input = match &mut rounded {
+                _ if !self.rounds_inputs(w)? => x,
+                Some(rounded) => rounded,
+                none => none.insert(self.layer_input(x, w)?),
             };
             outputs.push(self.product(input, w)?);
         }
@@ -318,7 +318,7 @@ impl<'a> Cx<'a> {
     /// Rows of the embedding `w` (V, D) for the token ids (T), times `scale` rounded to the embedding's dtype: (T, D).
     pub fn embedding(&mut self, tokens: &Tensor, w: ParamId, scale: f32) -> Result<Var> {
         let weight = self.param(w)?;
-        let scale = weight.tensor.dtype().round(scale);
+        let scale = weight.tensor.dtype().rounding()(scale);
         let shape = Shape::from([tokens.num_elements(), weight.tensor.shape().rows_cols().1]);
         let mut y = self.backend.alloc(shape, weight.tensor.dtype())?;
         self.backend.embedding_forward(&mut y, tokens, &weight.tensor, scale)?;

@@ -2,7 +2,7 @@
 //!
 //! Numbers: the same values as the reference, which rounds after the same steps.
 
-use tensor::ops::fake_quantise::{self, FakeQuant, Scheme, rounding};
+use tensor::ops::fake_quantise::{self, FakeQuant, Scheme};
 use tensor::{Backend, DType};
 
 use super::case::{Output, Table, Wrong, table};
@@ -50,7 +50,7 @@ pub fn check_fake_quantise_rows(backend: &dyn Backend, dtype: DType) {
             let values = numbers(t, m * k, k);
             let x = t.floats(&[m, k], dtype, &values);
             let mut y = vec![0.0; m * k];
-            fake_quantise::fake_quantise_rows(&mut y, &as_f32(&x.values), k, rounding(dtype));
+            fake_quantise::fake_quantise_rows(&mut y, &as_f32(&x.values), k, dtype.rounding());
             t.run(&[exactly(&[m, k], dtype, &y)], |[y]| backend.fake_quantise_rows(y, &x.tensor));
         }
         let (x, int, flat) = (t.any(&[3, 4], dtype), t.any(&[3, 4], DType::I32), t.any(&[12], dtype));
@@ -71,7 +71,7 @@ pub fn check_fake_quantise_groups(backend: &dyn Backend, dtype: DType) {
                 let values = numbers(t, n * k, group_size);
                 let w = t.floats(&[n, k], dtype, &values);
                 let mut y = vec![0.0; n * k];
-                fake_quantise::fake_quantise_groups(&mut y, &as_f32(&w.values), quant, rounding(dtype));
+                fake_quantise::fake_quantise_groups(&mut y, &as_f32(&w.values), quant, dtype.rounding());
                 t.run(&[exactly(&[n, k], dtype, &y)], |[y]| backend.fake_quantise_groups(y, &w.tensor, quant));
             }
         }

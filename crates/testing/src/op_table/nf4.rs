@@ -20,7 +20,7 @@ fn weights(t: &mut Table<'_>, len: usize) -> Vec<f64> {
 fn pack(dtype: DType, w: &[f64]) -> Vec<u8> {
     let w: Vec<f32> = w.iter().map(|&w| w as f32).collect();
     let mut packed = vec![0; packed_bytes(w.len())];
-    nf4::nf4_quantise(&mut packed, &w, nf4::rounding(dtype));
+    nf4::nf4_quantise(&mut packed, &w, dtype.rounding());
     packed
 }
 
@@ -51,7 +51,7 @@ pub fn check_nf4_quantise(backend: &dyn Backend, dtype: DType) {
         let w = t.floats(&[200], dtype, &values);
         let bytes = pack(dtype, &w.values);
         let mut back = vec![0.0; 200];
-        nf4::nf4_dequantise(&mut back, &bytes, nf4::rounding(dtype));
+        nf4::nf4_dequantise(&mut back, &bytes, dtype.rounding());
         t.check(back[70].is_nan(), "the reference makes a number of it");
         let packed = Output::new("packed", &[bytes.len()], DType::U8, &as_values(&bytes));
         t.run(&[packed], |[packed]| backend.nf4_quantise(packed, &w.tensor));
@@ -72,7 +72,7 @@ pub fn check_nf4_dequantise(backend: &dyn Backend, dtype: DType) {
             let values = weights(t, len);
             let bytes = pack(dtype, &t.floats(&[len], dtype, &values).values);
             let mut expected = vec![0.0f32; len];
-            nf4::nf4_dequantise(&mut expected, &bytes, nf4::rounding(dtype));
+            nf4::nf4_dequantise(&mut expected, &bytes, dtype.rounding());
             let tensor = t.bytes(&bytes);
             let same = move |found: &[f64]| match found.iter().zip(&expected).position(|(f, e)| *f != f64::from(*e)) {
                 Some(i) => Err(format!("weight {i}: expected {}, found {}", expected[i], found[i])),
