@@ -32,11 +32,3 @@ fn the_first_steps_run_with_full_numbers() {
     assert!((late[2] - plain[2]).abs() > 1e-5, "{late:?} {plain:?}");
     assert!((at_once[0] - plain[0]).abs() > 1e-5, "{at_once:?} {plain:?}");
 }
-
-#[test]
-fn threads_change_nothing() {
-    let place = Place::new().with_recipe("qat_lora_finetune_distributed");
-    place.train("one", &[&QUANTIZER[..], &ADAPTER].concat());
-    place.train_with("qat_lora_finetune_distributed", 2, "again", &[&QUANTIZER[..], &ADAPTER].concat());
-    assert_eq!(place.log("one"), place.log("again"));
-}
